@@ -1,0 +1,4 @@
+//! The `muser` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

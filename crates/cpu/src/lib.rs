@@ -1,0 +1,1 @@
+//! CPU kernels, their dispatch, and the worker pool.

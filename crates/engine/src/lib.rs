@@ -1,0 +1,2 @@
+//! Sessions, sampling and generation.
+#![forbid(unsafe_code)]

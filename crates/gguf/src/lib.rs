@@ -1,0 +1,2 @@
+//! GGUF model files: parse, validate, write.
+#![forbid(unsafe_code)]

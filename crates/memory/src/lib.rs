@@ -1,0 +1,1 @@
+//! The memory substrate: mappings, arenas, buffers, views, KV planes, plans.

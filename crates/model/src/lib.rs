@@ -1,0 +1,2 @@
+//! Model architectures as data, and the one decoder.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! What a backend computes, and the f32 reference backend.
+#![forbid(unsafe_code)]

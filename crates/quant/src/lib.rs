@@ -1,0 +1,2 @@
+//! Quantised block layouts and their scalar meaning.
+#![forbid(unsafe_code)]

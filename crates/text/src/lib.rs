@@ -1,0 +1,2 @@
+//! Tokenisers, streaming detokeniser and chat templates.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Tests that span crates.
+#![forbid(unsafe_code)]
