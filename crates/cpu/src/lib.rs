@@ -1,1 +1,3 @@
 //! CPU kernels, their dispatch, and the worker pool.
+
+pub mod caps;

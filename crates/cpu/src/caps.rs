@@ -1,0 +1,110 @@
+//! What this CPU can run, as values that only detection can make.
+//!
+//! A tier's token ([`Scalar`], `Avx2`, `Neon`) exists only where the CPU has the tier's instructions, so holding one is
+//! the proof that kernels need before they use them. [`Tier`] is any of the tokens; every tier gives the same bits, so
+//! the choice is one of speed alone and any available tier can be forced.
+
+/// The portable tier: plain Rust, available everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scalar;
+
+/// Proof that the CPU has AVX2, FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Avx2(());
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// The token, where the CPU and the operating system support the features.
+    pub fn detect() -> Option<Self> {
+        let found = std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("fma")
+            && std::arch::is_x86_feature_detected!("f16c");
+        found.then_some(Self(()))
+    }
+}
+
+/// Proof that the CPU has NEON (Advanced SIMD), which is part of every AArch64 target Rust supports with an OS.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Neon(());
+
+#[cfg(target_arch = "aarch64")]
+impl Neon {
+    /// The token, where the CPU supports the feature.
+    pub fn detect() -> Option<Self> {
+        std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
+    }
+}
+
+/// One of the kernel tiers this CPU can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tier {
+    /// Plain Rust.
+    Scalar(Scalar),
+    /// x86-64 with AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// AArch64 with NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+}
+
+impl Tier {
+    /// The fastest tier of this CPU.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(token) = Avx2::detect() {
+            return Self::Avx2(token);
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(token) = Neon::detect() {
+            return Self::Neon(token);
+        }
+        Self::Scalar(Scalar)
+    }
+
+    /// Every tier this CPU can run, slowest first.
+    pub fn available() -> Vec<Self> {
+        let mut tiers = vec![Self::Scalar(Scalar)];
+        #[cfg(target_arch = "x86_64")]
+        tiers.extend(Avx2::detect().map(Self::Avx2));
+        #[cfg(target_arch = "aarch64")]
+        tiers.extend(Neon::detect().map(Self::Neon));
+        tiers
+    }
+
+    /// The available tier with this [`name`](Self::name), if there is one.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::available().into_iter().find(|tier| tier.name() == name)
+    }
+
+    /// The tier's name as users write and read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar(_) => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => "neon",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_detected_tier_is_the_last_available_one() {
+        assert_eq!(Tier::available().last(), Some(&Tier::detect()));
+    }
+
+    #[test]
+    fn every_available_tier_is_found_by_its_name_and_unknown_names_are_not() {
+        for tier in Tier::available() {
+            assert_eq!(Tier::named(tier.name()), Some(tier));
+        }
+        assert_eq!(Tier::named("mmx"), None);
+    }
+}
