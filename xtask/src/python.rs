@@ -1,0 +1,153 @@
+//! Python and pip as they are found on the machine.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+/// The oldest Python that the pinned packages run on.
+const OLDEST: (u32, u32) = (3, 10);
+
+/// A Python interpreter and a pip.
+#[derive(Debug)]
+pub struct Python {
+    program: &'static str,
+    pip: Vec<&'static str>,
+    tag: String,
+}
+
+impl Python {
+    /// Looks for an interpreter and a pip on the path.
+    ///
+    /// # Errors
+    /// One of them is not there, or Python is too old.
+    pub fn find() -> Result<Self> {
+        let (program, tag) = find_interpreter(&["python3", "python"])?;
+        let pips: [&[&str]; 3] = [&[program, "-m", "pip"], &["pip3"], &["pip"]];
+        let runs = |pip: &&&[&str]| answer(pip[0], &[&pip[1..], &["--version"]].concat()).is_some();
+        let Some(pip) = pips.iter().find(runs) else {
+            bail!(
+                "pip was not found ({program} -m pip, pip3 and pip do not run): install it, for example with \
+                 `apt-get install python3-pip` or `{program} -m ensurepip`"
+            );
+        };
+        Ok(Self { program, pip: pip.to_vec(), tag })
+    }
+
+    /// Names the kind of interpreter that compiled packages fit, as in `cpython-311-x86_64-linux-gnu`.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// An interpreter to be run.
+    pub fn interpreter(&self) -> Command {
+        Command::new(self.program)
+    }
+
+    /// pip to be run with this subcommand, quietly, asking nothing, with its temporary files in `scratch`.
+    pub fn pip(&self, subcommand: &str, scratch: &Path) -> Command {
+        let mut command = Command::new(self.pip[0]);
+        command.args(&self.pip[1..]).arg(subcommand).args(["--quiet", "--no-input", "--no-cache-dir"]);
+        command.args(["--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
+        command.env("TMPDIR", scratch);
+        command
+    }
+}
+
+/// Runs a command to its end with its output collected; `tick` is called ten times a second meanwhile.
+///
+/// # Errors
+/// The command cannot be started, or does not end with success: the last lines that it wrote to standard error are
+/// in the error.
+pub fn run(command: &mut Command, tick: impl FnMut()) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {program}"))?;
+    let output = collect(child, tick).with_context(|| format!("cannot follow {program}"))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+        bail!("{program} failed ({}):\n{}", output.status, lines[lines.len().saturating_sub(8)..].join("\n"));
+    }
+    Ok(output)
+}
+
+fn collect(mut child: Child, mut tick: impl FnMut()) -> std::io::Result<Output> {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        let stdout = scope.spawn(|| drain(stdout));
+        let stderr = scope.spawn(|| drain(stderr));
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Ok(status),
+                Ok(None) => {
+                    tick();
+                    thread::sleep(Duration::from_millis(100));
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        let text = |joined: thread::Result<Vec<u8>>| joined.unwrap_or_default();
+        Ok(Output { status: status?, stdout: text(stdout.join()), stderr: text(stderr.join()) })
+    })
+}
+
+fn drain(pipe: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // What was read before an error is still worth showing.
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    bytes
+}
+
+fn find_interpreter(programs: &[&'static str]) -> Result<(&'static str, String)> {
+    const ASK: &str = "import sys, sysconfig; v = sys.version_info; \
+                       print(v[0], v[1], sysconfig.get_config_var('SOABI') or sysconfig.get_platform())";
+    for &program in programs {
+        let Some(text) = answer(program, &["-c", ASK]) else { continue };
+        let mut words = text.split_whitespace();
+        let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
+        let (Some(major), Some(minor), Some(tag)) = (number(), number(), words.next()) else { continue };
+        if (major, minor) < OLDEST {
+            bail!("{program} is Python {major}.{minor}; Python {}.{} or newer is needed", OLDEST.0, OLDEST.1);
+        }
+        return Ok((program, format!("{major}.{minor}-{tag}")));
+    }
+    bail!(
+        "Python was not found ({}): install Python {}.{} or newer with pip, for example with \
+         `apt-get install python3-pip`",
+        programs.join(" and ") + " do not run",
+        OLDEST.0,
+        OLDEST.1
+    )
+}
+
+/// What a program prints, or nothing where it does not run.
+fn answer(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The bytes of all files under a folder, or what of it can be seen.
+pub fn size_of_tree(root: &Path) -> u64 {
+    let mut folders: Vec<PathBuf> = vec![root.to_owned()];
+    let mut size_bytes = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => folders.push(entry.path()),
+                Ok(meta) => size_bytes += meta.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    size_bytes
+}
