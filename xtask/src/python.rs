@@ -1,7 +1,7 @@
 //! Python and pip as they are found on the machine.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -57,39 +57,51 @@ impl Python {
     }
 }
 
-/// Runs a command to its end with its output collected; `tick` is called ten times a second meanwhile.
+/// Runs a command to its end and returns its output; `tick` is called about ten times a second meanwhile.
 ///
 /// # Errors
 /// The command cannot be started, or does not end with success: the last lines that it wrote to standard error are
 /// in the error.
 pub fn run(command: &mut Command, tick: impl FnMut()) -> Result<Output> {
-    let program = command.get_program().to_string_lossy().into_owned();
+    let output = output(command, tick)?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+        let program = command.get_program().display();
+        bail!("{program} failed ({}):\n{}", output.status, lines[lines.len().saturating_sub(8)..].join("\n"));
+    }
+    Ok(output)
+}
+
+/// As [`run`], with success or failure left to the caller.
+///
+/// # Errors
+/// The command cannot be started.
+pub fn output(command: &mut Command, tick: impl FnMut()) -> Result<Output> {
+    let program = command.get_program().display().to_string();
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
-    let output = collect(child, tick).with_context(|| format!("cannot follow {program}"))?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<_> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
-        bail!("{program} failed ({}):\n{}", output.status, lines[lines.len().saturating_sub(8)..].join("\n"));
-    }
-    Ok(output)
+    collect(child, tick).with_context(|| format!("cannot follow {program}"))
 }
 
-fn collect(mut child: Child, mut tick: impl FnMut()) -> std::io::Result<Output> {
+fn collect(mut child: Child, mut tick: impl FnMut()) -> io::Result<Output> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     thread::scope(|scope| {
         let stdout = scope.spawn(|| drain(stdout));
         let stderr = scope.spawn(|| drain(stderr));
+        let mut pause = Duration::from_millis(1);
         let status = loop {
             match child.try_wait() {
                 Ok(Some(status)) => break Ok(status),
                 Ok(None) => {
                     tick();
-                    thread::sleep(Duration::from_millis(100));
+                    thread::sleep(pause);
+                    // Short commands are noticed at once, and long ones cost next to nothing.
+                    pause = (pause * 2).min(Duration::from_millis(100));
                 }
                 Err(error) => break Err(error),
             }
@@ -134,20 +146,4 @@ fn find_interpreter(programs: &[&'static str]) -> Result<(&'static str, String)>
 fn answer(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The bytes of all files under a folder, or what of it can be seen.
-pub fn size_of_tree(root: &Path) -> u64 {
-    let mut folders: Vec<PathBuf> = vec![root.to_owned()];
-    let mut size_bytes = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            match entry.metadata() {
-                Ok(meta) if meta.is_dir() => folders.push(entry.path()),
-                Ok(meta) => size_bytes += meta.len(),
-                Err(_) => {}
-            }
-        }
-    }
-    size_bytes
 }
