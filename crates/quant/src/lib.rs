@@ -1,2 +1,51 @@
-//! Quantised block layouts and their scalar meaning.
+//! Quantised block layouts and their scalar meaning: the oracle for every kernel.
+//!
+//! # Rows
+//! A weight row of `len` elements is `len / block_len` consecutive blocks without padding, every field little-endian
+//! ([`blocks`]). [`decode_row`] gives the f32 values that a row stands for, bit for bit; [`encode_row`] makes rows.
+//!
+//! # Products
+//! A row times an activation row is reduced in one fixed order, given in [`integer`] for quantised types and in
+//! [`float`] for F32, F16 and BF16. Every kernel in every instruction set returns the bits that [`dot_integer`]
+//! and [`dot_float`] return.
+//!
+//! | type | elements per scale | `w` | `scale` | `min`, per 32 |
+//! | --- | --- | --- | --- | --- |
+//! | `Q8_0` | 32 | `q` | `d` | |
+//! | `Q4_0` | 32 | `q - 8` | `d` | |
+//! | `Q4_1` | 32 | `q` | `d` | `m` |
+//! | `Q5_0` | 32 | `q - 16` | `d` | |
+//! | `Q5_1` | 32 | `q` | `d` | `m` |
+//! | `IQ4_NL` | 32 | `IQ4_VALUES[code]` | `d` | |
+//! | MXFP4 | 32 | `E2M1_DOUBLED[code]` | `2^(e - 128)` | |
+//! | NVFP4 | 16 | `E2M1_DOUBLED[code]` | `e4m3(d) / 2` | |
+//! | `Q4_K`, `Q5_K` | 256 | `sc * q` | `d` | `-(dmin * mn)` |
+//! | `Q6_K` | 256 | `sc * (q - 32)` | `d` | |
+//! | `IQ4_XS` | 256 | `(s - 32) * IQ4_VALUES[code]` | `d` | |
+//!
+//! `w * scale` is exact in f32 for each of them, and `w * scale + min`, rounded once, is the decoded value.
 #![forbid(unsafe_code)]
+
+mod activations;
+pub mod blocks;
+mod error;
+pub mod float;
+pub mod integer;
+mod rows;
+mod types;
+
+pub use activations::{Activations, ActivationsView, MAX_ACTIVATION, quantize_activations};
+pub use error::QuantError;
+pub use float::{dot_float, fold};
+pub use integer::{Group, IntegerForm, dot_integer, integer_form, unpack_group};
+pub use rows::{decode_row, encode_row};
+pub use types::WeightType;
+
+/// Elements of a group: one activation scale, and at most one weight scale outside the integers.
+pub const GROUP_LEN: usize = 256;
+
+/// Elements that share an activation sum, and a minimum of the weights.
+pub const SUM_LEN: usize = 32;
+
+/// Lanes of every sum of products.
+pub const LANES: usize = 8;

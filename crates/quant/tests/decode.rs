@@ -1,0 +1,93 @@
+//! What rows decode to, against values from an independent implementation.
+
+use muser_quant::{QuantError, WeightType, decode_row};
+use serde_json::Value;
+
+const GOLDEN: &str = include_str!("data/dequant.json");
+
+/// Standard base64; the golden file pads to whole quartets.
+fn base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits: Vec<u32> = text
+        .trim_end_matches('=')
+        .bytes()
+        .map(|c| ALPHABET.iter().position(|&a| a == c).expect("a base64 digit") as u32)
+        .collect();
+    let quartet = |digits: &[u32]| {
+        let bits = digits.iter().enumerate().map(|(i, d)| d << (18 - 6 * i)).sum::<u32>();
+        bits.to_be_bytes()[1..digits.len()].to_vec()
+    };
+    digits.chunks(4).flat_map(quartet).collect()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn every_quantised_type_decodes_bit_for_bit_as_the_golden_rows() {
+    let golden: Value = serde_json::from_str(GOLDEN).expect("golden JSON");
+    let mut n_value = 0;
+    for ty in WeightType::ALL.into_iter().filter(|ty| ty.block_len() > 1) {
+        let entry = &golden[ty.name()];
+        assert_eq!(entry["type_id"], ty.ggml_id(), "{ty}");
+        assert_eq!(entry["block_elems"], ty.block_len(), "{ty}");
+        assert_eq!(entry["block_bytes"], ty.block_bytes(), "{ty}");
+        for (i, row) in entry["rows"].as_array().expect("rows").iter().enumerate() {
+            let bytes = base64(row["bytes_b64"].as_str().expect("base64"));
+            let expected: Vec<f32> =
+                row["f32"].as_array().expect("values").iter().map(|v| v.as_f64().expect("a number") as f32).collect();
+            let mut found = vec![f32::NAN; expected.len()];
+            decode_row(ty, &bytes, &mut found).expect("lengths fit");
+            assert_eq!(bits(&found), bits(&expected), "{ty}, row {i}");
+            n_value += found.len();
+        }
+    }
+    assert_eq!(n_value, 12 * 3 * 256);
+}
+
+#[test]
+fn float_types_decode_to_the_values_their_bits_mean() {
+    let mut out = [0.0; 4];
+    let f32s = [1.5_f32, -0.0, f32::MIN_POSITIVE / 2.0, f32::INFINITY];
+    let bytes: Vec<u8> = f32s.iter().flat_map(|v| v.to_le_bytes()).collect();
+    decode_row(WeightType::F32, &bytes, &mut out).expect("lengths fit");
+    assert_eq!(bits(&out), bits(&f32s));
+
+    // One, the least subnormal, the greatest finite half, minus infinity.
+    let halves = [0x3c00_u16, 0x0001, 0x7bff, 0xfc00].map(u16::to_le_bytes).concat();
+    decode_row(WeightType::F16, &halves, &mut out).expect("lengths fit");
+    assert_eq!(bits(&out), bits(&[1.0, 2.0_f32.powi(-24), 65504.0, f32::NEG_INFINITY]));
+
+    let brains = [0x3f80_u16, 0x4049, 0x8000, 0x0001].map(u16::to_le_bytes).concat();
+    decode_row(WeightType::BF16, &brains, &mut out).expect("lengths fit");
+    assert_eq!(bits(&out), bits(&[1.0, 3.140_625, -0.0, f32::from_bits(0x0001_0000)]));
+}
+
+#[test]
+fn the_type_numbers_of_files_and_the_types_are_one_to_one() {
+    for ty in WeightType::ALL {
+        assert_eq!(WeightType::from_ggml_id(ty.ggml_id()), Some(ty));
+    }
+    let known = (0..1000).filter(|&id| WeightType::from_ggml_id(id).is_some()).count();
+    assert_eq!(known, WeightType::ALL.len());
+    assert_eq!(WeightType::from_ggml_id(10), None, "Q2_K is not computed");
+}
+
+#[test]
+fn a_row_of_part_of_a_block_or_past_the_address_space_is_refused() {
+    assert_eq!(WeightType::Q4_K.row_bytes(512), Ok(288));
+    assert_eq!(WeightType::Q4_K.row_bytes(0), Ok(0));
+    let ty = WeightType::Q4_K;
+    assert_eq!(ty.row_bytes(257), Err(QuantError::RaggedRow { ty, len: 257 }));
+    let (ty, len) = (WeightType::F32, usize::MAX / 2);
+    assert_eq!(ty.row_bytes(len), Err(QuantError::RowTooLong { ty, len }));
+}
+
+#[test]
+fn a_row_of_the_wrong_size_is_refused_with_its_numbers() {
+    let ty = WeightType::Q8_0;
+    let error = decode_row(ty, &[0; 67], &mut [0.0; 64]).expect_err("one byte is missing");
+    assert_eq!(error, QuantError::RowBytes { ty, len: 64, expected: 68, found: 67 });
+    assert_eq!(error.to_string(), "a Q8_0 row of 64 elements takes 68 bytes, but 67 were given");
+}
