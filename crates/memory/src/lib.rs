@@ -1,1 +1,72 @@
-//! The memory substrate: mappings, arenas, buffers, views, KV planes, plans.
+//! The memory substrate: mappings, arenas, buffers, views and KV planes.
+//!
+//! On unified memory the CPU and the GPU read the same physical bytes, so loading a model should copy nothing and
+//! nothing should be allocated that wasn't planned. This crate owns every byte that a kernel touches; it knows no file
+//! format and no model.
+//!
+//! # Three owners and one view
+//!
+//! | Type | Elements | Owns |
+//! | --- | --- | --- |
+//! | [`GpuBuffer`] | f32: residual stream, activations, logits | an allocation |
+//! | [`GpuHalfBuffer`] | f16 bits: KV planes | an allocation |
+//! | [`GpuBytes`] | bytes: weights, immutable | an allocation, or a share in a file mapping |
+//! | [`GpuByteView`] | bytes | nothing; borrowed from a [`GpuBytes`] |
+//!
+//! The owners are separate types, so an f16 plane can't be passed where f32 activations are expected:
+//!
+//! ```compile_fail,E0308
+//! # use muser_memory::{Device, GpuBuffer, GpuHalfBuffer};
+//! fn rms_norm(activations: &mut GpuBuffer) {}
+//!
+//! let mut plane = GpuHalfBuffer::zeros(&Device::host(), 64)?;
+//! rms_norm(&mut plane); // M1: expected `GpuBuffer`, found `GpuHalfBuffer`
+//! # Ok::<(), muser_memory::Error>(())
+//! ```
+//!
+//! Lengths are exact and logical everywhere (`len` in elements, `size_bytes` in bytes). Only `device_size_bytes`, what a
+//! device is handed, is rounded up to whole pages. All memory comes from a [`Device`], in which one function decides the
+//! storage options of every allocation.
+//!
+//! # From a file to views
+//!
+//! ```no_run
+//! # use muser_memory::{Arena, Device, ModelFile, RegionSpec};
+//! let file = ModelFile::open("model.gguf".as_ref())?;
+//! let header: &[u8] = file.bytes(); // parse it: names, offsets and sizes of the tensors
+//! let regions = [RegionSpec { name: "token_embd.weight".into(), file_no: 0, offset: 4096, size_bytes: 1024 }];
+//! let arena = Arena::new(&Device::host(), vec![file], regions)?;
+//! let id = arena.region("token_embd.weight").expect("the header names it").id();
+//! let bytes: &[u8] = arena.view(id).as_slice();
+//! # Ok::<(), muser_memory::Error>(())
+//! ```
+//!
+//! # The KV cache
+//!
+//! [`KvPlane`] is one layer's K and V: a ring of rows addressed by token position, with the layout that the attention
+//! kernels read. Its page says how rows, positions and bits relate.
+
+mod allocation;
+mod arena;
+mod buffer;
+mod bytes;
+mod device;
+mod error;
+mod file;
+mod kv;
+mod mapping;
+mod page;
+mod windows;
+
+pub use arena::{Arena, Region, RegionId, RegionSpec};
+pub use buffer::{GpuBuffer, GpuHalfBuffer, POISON_BITS};
+pub use bytes::{GpuByteView, GpuBytes};
+pub use device::{Capabilities, Device, HazardTracking, HostLimits, Storage, StorageOptions};
+pub use error::Error;
+pub use file::{FileIdentity, ModelFile};
+pub use kv::{KV_LANES, KvGeometry, KvPlane};
+pub use mapping::FileMapping;
+pub use page::page_size;
+
+/// What every fallible function here returns.
+pub type Result<T> = std::result::Result<T, Error>;
