@@ -125,7 +125,7 @@ impl GpuBytes {
     fn as_slice(&self) -> &[u8] {
         match &self.backing {
             Backing::Allocated(allocation) => allocation.as_slice(),
-            Backing::Mapped { mapping, window } => &mapping.as_slice()[window.clone()],
+            Backing::Mapped { mapping, window, .. } => &mapping.as_slice()[window.clone()],
         }
     }
 }
