@@ -117,15 +117,15 @@ impl<T: Operands> Checked<T> {
 
 /// `out[i] = norm(table[tokens[i]] * scale)`.
 pub struct Embed<'a> {
-    /// Token ids, each below the table's rows. // (n)
+    /// Token ids, each below the table's rows. `(n)`
     pub tokens: &'a [u32],
-    /// One row for each token of the vocabulary. // (n_vocab, n_embd)
+    /// One row for each token of the vocabulary. `(n_vocab, n_embd)`
     pub table: Matrix<'a>,
     /// Factor on every value; 1 leaves the bits as they are.
     pub scale: f32,
     /// Norm applied after the scale.
     pub norm: Option<Norm<'a>>,
-    /// // (n, n_embd)
+    /// Shape: `(n, n_embd)`.
     pub out: RowsMut<'a>,
 }
 
@@ -144,11 +144,11 @@ impl Operands for Embed<'_> {
 
 /// `out[i] = x[rows[i]]`.
 pub struct Gather<'a> {
-    /// // (n, width)
+    /// Shape: `(n, width)`.
     pub x: Rows<'a>,
-    /// Indices of rows of `x`. // (m)
+    /// Indices of rows of `x`. `(m)`
     pub rows: &'a [usize],
-    /// // (m, width)
+    /// Shape: `(m, width)`.
     pub out: RowsMut<'a>,
 }
 
@@ -166,11 +166,11 @@ impl Operands for Gather<'_> {
 
 /// `out = norm(x)`, row by row.
 pub struct NormRows<'a> {
-    /// // (n, width)
+    /// Shape: `(n, width)`.
     pub x: Rows<'a>,
     /// The norm.
     pub norm: Norm<'a>,
-    /// // (n, width)
+    /// Shape: `(n, width)`.
     pub out: RowsMut<'a>,
 }
 
@@ -185,15 +185,15 @@ impl Operands for NormRows<'_> {
 
 /// One product of [`Project`]: `out = weight · input`.
 pub struct Product<'a> {
-    /// // (rows, cols)
+    /// Shape: `(rows, cols)`.
     pub weight: Matrix<'a>,
-    /// // (n, rows)
+    /// Shape: `(n, rows)`.
     pub out: RowsMut<'a>,
 }
 
 /// `out[p] = weight[p] · norm(x)` for each product `p`; all read the same normed input.
 pub struct Project<'a> {
-    /// // (n, cols)
+    /// Shape: `(n, cols)`.
     pub x: Rows<'a>,
     /// Norm applied to `x` before the products.
     pub norm: Option<Norm<'a>>,
@@ -224,17 +224,17 @@ pub enum Activation {
 
 /// `out = activation(gate · norm(x)) * (up · norm(x))`.
 pub struct Gated<'a> {
-    /// // (n, n_embd)
+    /// Shape: `(n, n_embd)`.
     pub x: Rows<'a>,
     /// Norm applied to `x` before both products.
     pub norm: Option<Norm<'a>>,
-    /// // (n_ff, n_embd)
+    /// Shape: `(n_ff, n_embd)`.
     pub gate: Matrix<'a>,
-    /// // (n_ff, n_embd)
+    /// Shape: `(n_ff, n_embd)`.
     pub up: Matrix<'a>,
     /// Applied to the gate.
     pub activation: Activation,
-    /// // (n, n_ff)
+    /// Shape: `(n, n_ff)`.
     pub out: RowsMut<'a>,
 }
 
@@ -262,9 +262,9 @@ pub enum Pairing {
 /// Angles of a rotary position embedding, one row for each row of the batch.
 #[derive(Clone, Copy)]
 pub struct Rope<'a> {
-    /// Cosines, with any magnitude scale multiplied in. // (n, n_rot/2)
+    /// Cosines, with any magnitude scale multiplied in. `(n, n_rot/2)`
     pub cos: Rows<'a>,
-    /// Sines, likewise. // (n, n_rot/2)
+    /// Sines, likewise. `(n, n_rot/2)`
     pub sin: Rows<'a>,
     /// Which values form a pair.
     pub pairing: Pairing,
@@ -273,11 +273,11 @@ pub struct Rope<'a> {
 /// Each head of each row is normed, then its first `n_rot` values are rotated: with a pair `(a, b)`,
 /// `a' = a cos - b sin`, `b' = a sin + b cos`.
 pub struct Heads<'a> {
-    /// Queries or keys, changed in place. // (n, n_head * head_dim)
+    /// Queries or keys, changed in place. `(n, n_head * head_dim)`
     pub x: RowsMut<'a>,
     /// Values in a head.
     pub head_dim: usize,
-    /// Norm of each head, its weight shared by all of them. // weight (head_dim)
+    /// Norm of each head, its weight shared by all of them. Weight: `(head_dim)`
     pub norm: Option<Norm<'a>>,
     /// Rotation.
     pub rope: Option<Rope<'a>>,
@@ -309,9 +309,9 @@ pub struct Append<'a> {
     pub plane: &'a mut KvPlane,
     /// Position of the first row; equals the plane's end.
     pub pos: usize,
-    /// // (n, n_head_kv * head_dim)
+    /// Shape: `(n, n_head_kv * head_dim)`.
     pub k: Rows<'a>,
-    /// // (n, n_head_kv * head_dim)
+    /// Shape: `(n, n_head_kv * head_dim)`.
     pub v: Rows<'a>,
 }
 
@@ -341,7 +341,7 @@ pub struct AttentionSpan<'a> {
 ///
 /// Position `j` is visible to a query at position `i` when `j <= i` and, with a window `w`, `i - j < w`.
 pub struct Attention<'a> {
-    /// Queries. // (n, n_head * head_dim)
+    /// Queries. `(n, n_head * head_dim)`
     pub q: Rows<'a>,
     /// The sequences of the batch, in the order of their rows; together they cover all `n` rows.
     pub spans: &'a [AttentionSpan<'a>],
@@ -353,9 +353,9 @@ pub struct Attention<'a> {
     pub scale: f32,
     /// Scores `s` become `cap * tanh(s / cap)`.
     pub soft_cap: Option<f32>,
-    /// The result is multiplied by the sigmoid of these values. // (n, n_head * head_dim)
+    /// The result is multiplied by the sigmoid of these values. `(n, n_head * head_dim)`
     pub gate: Option<Rows<'a>>,
-    /// // (n, n_head * head_dim)
+    /// Shape: `(n, n_head * head_dim)`.
     pub out: RowsMut<'a>,
 }
 
@@ -374,7 +374,7 @@ impl Operands for Attention<'_> {
         }
         for &AttentionSpan { n, pos, plane } in self.spans {
             expect(OP, "width of the queries", self.q.width(), self.n_head * plane.geometry().head_dim)?;
-            if self.n_head == 0 || self.n_head % plane.geometry().n_head_kv != 0 {
+            if self.n_head == 0 || !self.n_head.is_multiple_of(plane.geometry().n_head_kv) {
                 let range = "a multiple of the number of KV heads";
                 return Err(Error::Range { op: OP, what: "n_head", found: self.n_head, range });
             }
@@ -391,11 +391,11 @@ impl Operands for Attention<'_> {
 
 /// `residual += norm(x)`, row by row.
 pub struct Add<'a> {
-    /// // (n, width)
+    /// Shape: `(n, width)`.
     pub x: Rows<'a>,
     /// Norm applied to `x` first.
     pub norm: Option<Norm<'a>>,
-    /// // (n, width)
+    /// Shape: `(n, width)`.
     pub residual: RowsMut<'a>,
 }
 
@@ -410,7 +410,7 @@ impl Operands for Add<'_> {
 
 /// `x = x * scale`, then, with a cap, `x = cap * tanh(x / cap)`.
 pub struct Cap<'a> {
-    /// // (n, width)
+    /// Shape: `(n, width)`.
     pub x: RowsMut<'a>,
     /// Factor on every value; 1 leaves the bits as they are.
     pub scale: f32,

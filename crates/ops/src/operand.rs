@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::error::expect;
 
-/// A weight matrix in its stored blocks. // (rows, cols), row-major; a row is a whole number of blocks
+/// A weight matrix in its stored blocks. `(rows, cols)`, row-major; a row is a whole number of blocks.
 ///
 /// A product with it maps `cols` inputs to `rows` outputs. Every output is multiplied by [`scale`](Self::scale) at its end.
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ impl<'a> Matrix<'a> {
         self.view
     }
 
-    /// All stored bytes. // (rows, row_bytes)
+    /// All stored bytes. `(rows, row_bytes)`
     pub fn bytes(&self) -> &'a [u8] {
         self.view.as_slice()
     }
@@ -95,7 +95,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A vector of f32 weights, such as the gains of a norm. // (len)
+/// A vector of f32 weights, such as the gains of a norm. `(len)`
 #[derive(Clone, Copy)]
 pub struct Vector<'a> {
     view: GpuByteView<'a>,
@@ -139,7 +139,7 @@ impl Norm<'_> {
     }
 }
 
-/// Rows of activations, read. // (n, width), row-major
+/// Rows of activations, read. `(n, width)`, row-major
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     buffer: &'a GpuBuffer,
@@ -182,7 +182,7 @@ impl<'a> Rows<'a> {
         (self.buffer, self.first * self.width)
     }
 
-    /// All values. // (n, width)
+    /// All values. `(n, width)`
     pub fn values(&self) -> &'a [f32] {
         &self.buffer.as_slice()[self.first * self.width..][..self.n * self.width]
     }
@@ -196,7 +196,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Rows of activations, written. // (n, width), row-major
+/// Rows of activations, written. `(n, width)`, row-major
 pub struct RowsMut<'a> {
     buffer: &'a mut GpuBuffer,
     first: usize,
@@ -238,12 +238,12 @@ impl<'a> RowsMut<'a> {
         (self.buffer, self.first * self.width)
     }
 
-    /// All values. // (n, width)
+    /// All values. `(n, width)`
     pub fn values(&self) -> &[f32] {
         &self.buffer.as_slice()[self.first * self.width..][..self.n * self.width]
     }
 
-    /// All values. // (n, width)
+    /// All values. `(n, width)`
     pub fn values_mut(&mut self) -> &mut [f32] {
         &mut self.buffer.as_mut_slice()[self.first * self.width..][..self.n * self.width]
     }

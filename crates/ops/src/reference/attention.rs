@@ -16,7 +16,7 @@ pub(super) struct Shape {
     pub soft_cap: Option<f32>,
 }
 
-/// Fills `out`. // (n, n_head * head_dim)
+/// Fills `out`. `(n, n_head * head_dim)`
 pub(super) fn run(shape: Shape, spans: &[AttentionSpan<'_>], q: Rows<'_>, out: &mut [f32], threads: NonZero<usize>) {
     let mut first = 0;
     for &AttentionSpan { n, pos, plane } in spans {

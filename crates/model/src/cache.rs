@@ -1,0 +1,90 @@
+//! The keys and values of one sequence, layer by layer.
+
+use muser_memory::{Device, KvGeometry, KvPlane};
+
+use crate::{Error, ModelSpec};
+
+/// One sequence's keys and values: a [`KvPlane`] for each layer.
+///
+/// A global layer holds every position up to the context's end; a sliding layer holds its window.
+#[derive(Debug)]
+pub struct KvCache {
+    planes: Vec<KvPlane>,
+    n_ctx: usize,
+    /// Position of the first token of the batch in progress, or of the last one.
+    begun: usize,
+    broken: bool,
+}
+
+impl KvCache {
+    /// An empty cache for sequences of up to `n_ctx` tokens.
+    ///
+    /// # Errors
+    /// When the memory can't be had.
+    pub fn new(spec: &ModelSpec, device: &Device, n_ctx: usize) -> Result<Self, Error> {
+        let planes = Self::geometry(spec, n_ctx).map(|geometry| KvPlane::zeros(device, geometry));
+        Ok(Self { planes: planes.collect::<Result<_, _>>()?, n_ctx, begun: 0, broken: false })
+    }
+
+    /// The planes that a cache of `n_ctx` tokens has, first layer to last.
+    pub fn geometry(spec: &ModelSpec, n_ctx: usize) -> impl Iterator<Item = KvGeometry> {
+        spec.layers.iter().map(move |layer| KvGeometry {
+            n_head_kv: layer.n_head_kv,
+            head_dim: layer.head_dim,
+            rows: layer.window.map_or(n_ctx, |window| window.min(n_ctx)),
+        })
+    }
+
+    /// Longest sequence it holds, in tokens.
+    pub fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    /// Position of the next token, which is the number of tokens so far.
+    pub fn end(&self) -> usize {
+        self.planes.first().map_or(0, KvPlane::end)
+    }
+
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        self.planes.iter_mut().for_each(KvPlane::reset);
+        self.broken = false;
+    }
+
+    /// The planes, first layer to last.
+    pub fn planes(&self) -> &[KvPlane] {
+        &self.planes
+    }
+
+    /// Checks that `n` more tokens have room, and marks the cache as being written until [`finish`](Self::finish).
+    ///
+    /// A forward pass that fails in the middle has appended to some layers only. The mark stays, so that such a cache is
+    /// refused from then on instead of giving text from torn state.
+    pub(crate) fn begin(&mut self, n: usize) -> Result<(), Error> {
+        if self.broken {
+            return Err(Error::BrokenCache);
+        }
+        let end = self.end();
+        if n > self.n_ctx - end {
+            return Err(Error::ContextFull { held: end, more: n, n_ctx: self.n_ctx });
+        }
+        (self.begun, self.broken) = (end, true);
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self) {
+        self.broken = false;
+    }
+
+    pub(crate) fn begun(&self) -> usize {
+        self.begun
+    }
+
+    pub(crate) fn plane(&self, layer: usize) -> &KvPlane {
+        &self.planes[layer]
+    }
+
+    pub(crate) fn plane_mut(&mut self, layer: usize) -> &mut KvPlane {
+        &mut self.planes[layer]
+    }
+}

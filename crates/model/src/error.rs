@@ -1,0 +1,56 @@
+//! What can be wrong with a model, or with what is asked of it.
+
+/// Why a model was refused, or a forward pass not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file's architecture is not one of those that can be run.
+    #[error("architecture {found:?} can't be run, expected one of: {known}")]
+    UnknownArchitecture {
+        /// What the file says.
+        found: String,
+        /// Those that can be run.
+        known: String,
+    },
+    /// Metadata or tensors do not make a model.
+    #[error("not a usable {arch} model: {}", problems.join("; "))]
+    Unusable {
+        /// The architecture.
+        arch: &'static str,
+        /// All that is wrong, each with its key or tensor.
+        problems: Vec<String>,
+    },
+    /// A batch, or a span of it, without tokens.
+    #[error("a batch without tokens")]
+    EmptyBatch,
+    /// More tokens than a decoder was made for.
+    #[error("a batch of {n} tokens, expected at most {n_batch}")]
+    BatchTooLarge {
+        /// Tokens in the batch.
+        n: usize,
+        /// Tokens that fit.
+        n_batch: usize,
+    },
+    /// A sequence would outgrow its context.
+    #[error("the context of {n_ctx} tokens is full: it holds {held}, and {more} more were given")]
+    ContextFull {
+        /// Tokens held.
+        held: usize,
+        /// Tokens given.
+        more: usize,
+        /// Tokens that fit.
+        n_ctx: usize,
+    },
+    /// A cache whose last forward pass failed in the middle.
+    #[error("this sequence's keys and values were left incomplete by a failed pass; clear them and process it again")]
+    BrokenCache,
+    /// The file's header could not be read.
+    #[error(transparent)]
+    Gguf(#[from] muser_gguf::Error),
+    /// Memory could not be had.
+    #[error(transparent)]
+    Memory(#[from] muser_memory::Error),
+    /// An operation was refused or failed.
+    #[error(transparent)]
+    Ops(#[from] muser_ops::Error),
+}
