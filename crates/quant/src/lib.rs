@@ -23,7 +23,8 @@
 //! | `Q6_K` | 256 | `sc * (q - 32)` | `d` | |
 //! | `IQ4_XS` | 256 | `(s - 32) * IQ4_VALUES[code]` | `d` | |
 //!
-//! `w * scale` is exact in f32 for each of them, and `w * scale + min`, rounded once, is the decoded value.
+//! `w * scale` is exact in f32 for each of them, and `w * scale + min`, rounded once, is the
+//! decoded value (a zero may differ in sign).
 #![forbid(unsafe_code)]
 
 mod activations;

@@ -1,24 +1,8 @@
 //! What rows decode to, against values from an independent implementation.
 
+mod common;
+
 use muser_quant::{QuantError, WeightType, decode_row};
-use serde_json::Value;
-
-const GOLDEN: &str = include_str!("data/dequant.json");
-
-/// Standard base64; the golden file pads to whole quartets.
-fn base64(text: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digits: Vec<u32> = text
-        .trim_end_matches('=')
-        .bytes()
-        .map(|c| ALPHABET.iter().position(|&a| a == c).expect("a base64 digit") as u32)
-        .collect();
-    let quartet = |digits: &[u32]| {
-        let bits = digits.iter().enumerate().map(|(i, d)| d << (18 - 6 * i)).sum::<u32>();
-        bits.to_be_bytes()[1..digits.len()].to_vec()
-    };
-    digits.chunks(4).flat_map(quartet).collect()
-}
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
@@ -26,20 +10,14 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn every_quantised_type_decodes_bit_for_bit_as_the_golden_rows() {
-    let golden: Value = serde_json::from_str(GOLDEN).expect("golden JSON");
     let mut n_value = 0;
-    for ty in WeightType::ALL.into_iter().filter(|ty| ty.block_len() > 1) {
-        let entry = &golden[ty.name()];
-        assert_eq!(entry["type_id"], ty.ggml_id(), "{ty}");
-        assert_eq!(entry["block_elems"], ty.block_len(), "{ty}");
-        assert_eq!(entry["block_bytes"], ty.block_bytes(), "{ty}");
-        for (i, row) in entry["rows"].as_array().expect("rows").iter().enumerate() {
-            let bytes = base64(row["bytes_b64"].as_str().expect("base64"));
-            let expected: Vec<f32> =
-                row["f32"].as_array().expect("values").iter().map(|v| v.as_f64().expect("a number") as f32).collect();
+    for golden in common::golden() {
+        let ty = golden.ty;
+        assert_eq!((golden.id, golden.block_len, golden.block_bytes), (ty.ggml_id(), ty.block_len(), ty.block_bytes()));
+        for (i, (bytes, expected)) in golden.rows.iter().enumerate() {
             let mut found = vec![f32::NAN; expected.len()];
-            decode_row(ty, &bytes, &mut found).expect("lengths fit");
-            assert_eq!(bits(&found), bits(&expected), "{ty}, row {i}");
+            decode_row(ty, bytes, &mut found).expect("lengths fit");
+            assert_eq!(bits(&found), bits(expected), "{ty}, row {i}");
             n_value += found.len();
         }
     }
