@@ -207,4 +207,43 @@ pub enum Error {
         /// One past the last position held.
         end: usize,
     },
+    /// A tile of a detached generation that is not the next one.
+    #[error("tile at layer {layer}, position {pos} is out of order: the next one {}", next_tile(*cursor))]
+    KvOutOfOrder {
+        /// Layer of the tile.
+        layer: usize,
+        /// First position of the tile.
+        pos: usize,
+        /// Layer and position expected; `None` when nothing is missing.
+        cursor: Option<(usize, usize)>,
+    },
+    /// A tile of a detached generation with more rows than are missing in its layer.
+    #[error("tile of {n_rows} rows at layer {layer}, position {pos} passes the layer's end, position {end}")]
+    KvPastSpan {
+        /// Layer of the tile.
+        layer: usize,
+        /// First position of the tile.
+        pos: usize,
+        /// Rows of the tile.
+        n_rows: usize,
+        /// One past the layer's last position.
+        end: usize,
+    },
+    /// A detached generation in which something is missing.
+    #[error("the KV generation is incomplete: positions {pos}..{end} of layer {layer} are missing")]
+    KvIncomplete {
+        /// The first layer in which positions are missing.
+        layer: usize,
+        /// The first that is missing there.
+        pos: usize,
+        /// One past the layer's last position.
+        end: usize,
+    },
+}
+
+fn next_tile(cursor: Option<(usize, usize)>) -> String {
+    match cursor {
+        Some((layer, pos)) => format!("begins at layer {layer}, position {pos}"),
+        None => "does not exist, all is installed".into(),
+    }
 }

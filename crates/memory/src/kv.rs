@@ -1,7 +1,14 @@
 //! KV planes: one layer's keys and values, a ring of rows addressed by token position.
 
+mod detached;
 mod geometry;
 mod plane;
 
+#[cfg(test)]
+mod detached_tests;
+#[cfg(test)]
+mod plane_tests;
+
+pub use detached::{CompleteGeneration, DetachedGeneration};
 pub use geometry::{KV_LANES, KvGeometry};
 pub use plane::KvPlane;

@@ -44,7 +44,8 @@
 //! # The KV cache
 //!
 //! [`KvPlane`] is one layer's K and V: a ring of rows addressed by token position, with the layout that the attention
-//! kernels read. Its page says how rows, positions and bits relate.
+//! kernels read. Its page says how rows, positions and bits relate. A [`DetachedGeneration`] is a second set of planes that
+//! is filled aside and swapped in whole.
 
 mod allocation;
 mod arena;
@@ -64,7 +65,7 @@ pub use bytes::{GpuByteView, GpuBytes};
 pub use device::{Capabilities, Device, HazardTracking, HostLimits, Storage, StorageOptions};
 pub use error::Error;
 pub use file::{FileIdentity, ModelFile};
-pub use kv::{KV_LANES, KvGeometry, KvPlane};
+pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};
 pub use mapping::FileMapping;
 pub use page::page_size;
 

@@ -1,5 +1,7 @@
 //! One layer's K and V.
 
+use std::ops::Range;
+
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -43,6 +45,11 @@ impl KvPlane {
     /// When the geometry has no rows or no representation, or the system has no memory.
     pub fn zeros(device: &Device, geometry: KvGeometry) -> Result<Self> {
         Self::over(geometry, |len| GpuHalfBuffer::zeros(device, len))
+    }
+
+    /// Allocates an empty plane of uninitialised rows, to be filled or [zeroed](Self::zero_rows_not_held) before it is live.
+    pub(super) fn uninitialized(device: &Device, geometry: KvGeometry) -> Result<Self> {
+        Self::over(geometry, |len| GpuHalfBuffer::uninitialized(device, len))
     }
 
     fn over(geometry: KvGeometry, allocate: impl Fn(usize) -> Result<GpuHalfBuffer>) -> Result<Self> {
@@ -229,11 +236,21 @@ impl KvPlane {
     /// Zeroes and forgets the positions from `pos` on, which is held or the end.
     fn release_from(&mut self, pos: usize) {
         let kept = pos - self.origin_logical;
-        for ahead in kept..self.len {
+        self.zero_rows(kept..self.len);
+        self.len = kept;
+    }
+
+    /// Zeroes every row that holds no position.
+    pub(super) fn zero_rows_not_held(&mut self) {
+        self.zero_rows(self.len..self.capacity());
+    }
+
+    /// Zeroes the rows that lie so many rows after the origin's.
+    fn zero_rows(&mut self, ahead: Range<usize>) {
+        for ahead in ahead {
             let row = self.row_ahead(ahead);
             zero_row(&self.geometry, self.k.as_bits_mut(), self.v.as_bits_mut(), row);
         }
-        self.len = kept;
     }
 
     /// Copies `n` rows of `other` that lie in one lane block to rows of the same lanes.

@@ -1,0 +1,278 @@
+//! A plane against a plain list of rows, and its refusals one by one.
+
+use half::f16;
+use proptest::prelude::*;
+
+use super::{KV_LANES, KvGeometry, KvPlane};
+use crate::{Device, Error};
+
+const N_HEAD_KV: usize = 2;
+const HEAD_DIM: usize = 3;
+const ROW_LEN: usize = N_HEAD_KV * HEAD_DIM;
+
+/// A window that is no multiple of eight; the plane has 16 rows.
+const WINDOW: usize = 13;
+const CAPACITY: usize = 16;
+
+fn plane(rows: usize) -> KvPlane {
+    KvPlane::zeros(&Device::host(), KvGeometry { n_head_kv: N_HEAD_KV, head_dim: HEAD_DIM, rows }).unwrap()
+}
+
+/// Distinct rows that f16 has to round, `(n_rows, ROW_LEN)`.
+fn rows(seed: usize, n_rows: usize) -> Vec<f32> {
+    (0..n_rows * ROW_LEN).map(|i| ((seed * 7919 + i * 104_729) % 65_521) as f32 * 0.731 - 20_000.0).collect()
+}
+
+fn bits(rows: &[f32]) -> Vec<u16> {
+    rows.iter().map(|&x| f16::from_f32(x).to_bits()).collect()
+}
+
+/// What a plane should hold: the rows of K and V from `origin` on, and nothing about rings, lanes or heads.
+#[derive(Clone, Default)]
+struct Model {
+    origin: usize,
+    held: Vec<(Vec<u16>, Vec<u16>)>,
+}
+
+impl Model {
+    fn end(&self) -> usize {
+        self.origin + self.held.len()
+    }
+
+    fn append(&mut self, capacity: usize, k: &[u16], v: &[u16]) {
+        self.held.extend(k.chunks(ROW_LEN).zip(v.chunks(ROW_LEN)).map(|(k, v)| (k.to_vec(), v.to_vec())));
+        let dropped = self.held.len().saturating_sub(capacity);
+        self.held.drain(..dropped);
+        self.origin += dropped;
+    }
+
+    fn check(&self, plane: &KvPlane) {
+        let capacity = plane.capacity();
+        assert_eq!((plane.origin_logical(), plane.end(), plane.len()), (self.origin, self.end(), self.held.len()));
+        assert_eq!(plane.is_empty(), self.held.is_empty());
+        assert_eq!(plane.origin_physical(), self.origin % capacity, "M30: rotation");
+        assert_eq!(plane.row_of(self.end()), None);
+        assert_eq!(self.origin.checked_sub(1).and_then(|before| plane.row_of(before)), None);
+
+        let zero = (vec![0; ROW_LEN], vec![0; ROW_LEN]);
+        let mut expected = vec![&zero; capacity];
+        for (i, row) in self.held.iter().enumerate() {
+            let pos = self.origin + i;
+            assert_eq!(plane.row_of(pos), Some(pos % capacity));
+            expected[pos % capacity] = row;
+        }
+        for (row, (k, v)) in expected.into_iter().enumerate() {
+            assert_eq!((&elements(plane, row).0, &elements(plane, row).1), (k, v), "row {row}; M9: zero when not held");
+        }
+    }
+}
+
+/// K and V of one physical row, read by the published table of the layout.
+fn elements(plane: &KvPlane, r: usize) -> (Vec<u16>, Vec<u16>) {
+    let cap = plane.capacity();
+    let each = |index: &dyn Fn(usize, usize) -> u16| {
+        (0..N_HEAD_KV).flat_map(|h| (0..HEAD_DIM).map(move |d| (h, d))).map(|(h, d)| index(h, d)).collect()
+    };
+    (
+        each(&|h, d| plane.k_bits()[((h * cap / 8 + r / 8) * HEAD_DIM + d) * 8 + r % 8]),
+        each(&|h, d| plane.v_bits()[(h * cap + r) * HEAD_DIM + d]),
+    )
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(usize),
+    Install(usize),
+    RollBack(usize),
+    /// Export from this many positions before the end.
+    Export(usize),
+    /// Go on with a copy of the last positions in a plane of so many rows.
+    CopyTail(usize, usize),
+    Reset,
+    Anchor(usize),
+}
+
+/// Numbers of rows around those at which a ring does something else.
+fn n_rows() -> impl Strategy<Value = usize> {
+    let window = [WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 10 * WINDOW];
+    let capacity = [CAPACITY - 1, CAPACITY, CAPACITY + 1, 2 * CAPACITY, 10 * CAPACITY];
+    prop_oneof![
+        5 => 0..=KV_LANES + 1,
+        1 => prop::sample::select(window.to_vec()),
+        1 => prop::sample::select(capacity.to_vec()),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => n_rows().prop_map(Step::Append),
+        2 => n_rows().prop_map(Step::Install),
+        3 => (0..=CAPACITY).prop_map(Step::RollBack),
+        2 => (0..=CAPACITY).prop_map(Step::Export),
+        2 => (0..=CAPACITY, 1..=5 * CAPACITY).prop_map(|(n, rows)| Step::CopyTail(n, rows)),
+        1 => Just(Step::Reset),
+        1 => (0..1000_usize).prop_map(Step::Anchor),
+    ]
+}
+
+fn take(step: &Step, seed: usize, plane: &mut KvPlane, model: &mut Model) {
+    let (capacity, end) = (plane.capacity(), model.end());
+    match *step {
+        Step::Append(n) => {
+            let (k, v) = (rows(2 * seed, n), rows(2 * seed + 1, n));
+            plane.append(end, &k, &v).unwrap();
+            model.append(capacity, &bits(&k), &bits(&v));
+        }
+        Step::Install(n) => {
+            let (k, v) = (bits(&rows(2 * seed, n)), bits(&rows(2 * seed + 1, n)));
+            plane.install(end, &k, &v).unwrap();
+            model.append(capacity, &k, &v);
+        }
+        Step::RollBack(n) => {
+            let n = n.min(model.held.len());
+            plane.truncate(end - n).unwrap();
+            model.held.truncate(model.held.len() - n);
+        }
+        Step::Export(n) => {
+            let n = n.min(model.held.len());
+            let (mut k, mut v) = (vec![1; n * ROW_LEN], vec![1; n * ROW_LEN]);
+            plane.export(end - n, &mut k, &mut v).unwrap();
+            let (expected_k, expected_v): (Vec<_>, Vec<_>) = model.held[model.held.len() - n..].iter().cloned().unzip();
+            assert_eq!((k, v), (expected_k.concat(), expected_v.concat()));
+        }
+        Step::CopyTail(n, rows) => {
+            let mut copy = self::plane(rows);
+            let n = n.min(model.held.len()).min(copy.capacity());
+            copy.copy_tail_from(plane, end - n).unwrap();
+            *plane = copy;
+            model.held.drain(..model.held.len() - n);
+            model.origin = end - n;
+        }
+        Step::Reset => {
+            plane.reset();
+            *model = Model::default();
+        }
+        Step::Anchor(pos) if model.held.is_empty() => {
+            plane.anchor(pos).unwrap();
+            model.origin = pos;
+        }
+        Step::Anchor(pos) => {
+            assert!(matches!(plane.anchor(pos), Err(Error::KvNotEmpty { .. })));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn m32_any_sequence_of_steps_agrees_with_a_plain_list_of_rows(steps in prop::collection::vec(step(), 1..24)) {
+        let (mut plane, mut model) = (plane(WINDOW), Model::default());
+        model.check(&plane);
+        for (seed, step) in steps.iter().enumerate() {
+            take(step, seed, &mut plane, &mut model);
+            model.check(&plane);
+        }
+    }
+
+    #[test]
+    fn m30_an_exported_ring_installs_with_the_very_same_bits(start in 0..100_usize, n in 1..=200_usize, tile in 1..=9_usize) {
+        let mut live = plane(WINDOW);
+        live.anchor(start).unwrap();
+        live.append(start, &rows(1, n), &rows(2, n)).unwrap();
+
+        let mut restored = plane(WINDOW);
+        restored.anchor(live.origin_logical()).unwrap();
+        while restored.end() < live.end() {
+            let (pos, n) = (restored.end(), tile.min(live.end() - restored.end()));
+            let (mut k, mut v) = (vec![0; n * ROW_LEN], vec![0; n * ROW_LEN]);
+            live.export(pos, &mut k, &mut v).unwrap();
+            restored.install(pos, &k, &v).unwrap();
+        }
+        prop_assert_eq!(restored.origin_physical(), live.origin_physical());
+        prop_assert_eq!(restored.k_bits(), live.k_bits());
+        prop_assert_eq!(restored.v_bits(), live.v_bits());
+    }
+
+    #[test]
+    fn rows_appended_in_any_cut_give_the_same_bits(cuts in prop::collection::vec(1..40_usize, 1..6)) {
+        let n = cuts.iter().sum();
+        let (k, v) = (rows(3, n), rows(4, n));
+        let (mut whole, mut pieces) = (plane(WINDOW), plane(WINDOW));
+        whole.append(0, &k, &v).unwrap();
+        for cut in cuts {
+            let (pos, range) = (pieces.end(), pieces.end() * ROW_LEN..(pieces.end() + cut) * ROW_LEN);
+            pieces.append(pos, &k[range.clone()], &v[range]).unwrap();
+        }
+        prop_assert_eq!(pieces.k_bits(), whole.k_bits());
+        prop_assert_eq!(pieces.v_bits(), whole.v_bits());
+    }
+}
+
+#[test]
+fn m29_appending_past_the_capacity_advances_the_origin() {
+    for n in [WINDOW - 1, WINDOW, WINDOW + 1, CAPACITY, CAPACITY + 1, 2 * WINDOW, 10 * WINDOW] {
+        let mut plane = plane(WINDOW);
+        plane.append(0, &rows(1, n), &rows(2, n)).unwrap();
+        assert_eq!((plane.origin_logical(), plane.end()), (n.saturating_sub(CAPACITY), n));
+        assert_eq!(plane.origin_physical(), plane.origin_logical() % CAPACITY);
+    }
+}
+
+#[test]
+fn m29_a_gap_in_positions_is_refused_and_changes_nothing() {
+    let (mut plane, mut model) = (plane(WINDOW), Model::default());
+    take(&Step::Append(5), 0, &mut plane, &mut model);
+    for pos in [0, 4, 6, usize::MAX] {
+        let refused = plane.append(pos, &rows(1, 1), &rows(1, 1)).unwrap_err();
+        assert!(matches!(refused, Error::KvGap { pos: found, end: 5 } if found == pos));
+    }
+    model.check(&plane);
+}
+
+#[test]
+fn k_and_v_that_are_not_the_same_whole_rows_are_refused() {
+    let mut plane = plane(WINDOW);
+    let two = rows(1, 2);
+    for (k, v) in [(&two[..], &two[..ROW_LEN]), (&two[..=ROW_LEN], &two[..=ROW_LEN])] {
+        assert!(matches!(plane.append(0, k, v), Err(Error::KvRows { row_len: ROW_LEN, .. })));
+    }
+    assert!(plane.is_empty());
+}
+
+#[test]
+fn positions_that_are_not_held_can_be_neither_exported_nor_kept() {
+    let mut plane = plane(WINDOW);
+    plane.append(0, &rows(1, 20), &rows(2, 20)).unwrap();
+    let mut tile = [0; 2 * ROW_LEN];
+    for pos in [3, 19, 20] {
+        let refused = plane.export(pos, &mut tile, &mut [0; 2 * ROW_LEN]).unwrap_err();
+        assert!(matches!(refused, Error::KvNotHeld { origin: 4, end: 20, .. }), "{refused}");
+    }
+    for pos in [3, 21] {
+        assert!(matches!(plane.truncate(pos), Err(Error::KvNotHeld { origin: 4, end: 20, .. })));
+    }
+    assert_eq!(plane.len(), 16);
+}
+
+#[test]
+fn a_tail_is_copied_only_into_an_empty_plane_of_the_same_heads_with_room() {
+    let mut full = plane(WINDOW);
+    full.append(0, &rows(1, CAPACITY), &rows(2, CAPACITY)).unwrap();
+    assert!(matches!(full.copy_tail_from(&plane(8), 0), Err(Error::KvNotEmpty { .. })));
+    assert!(matches!(plane(8).copy_tail_from(&full, 7), Err(Error::KvOverCapacity { n_rows: 9, capacity: 8 })));
+    assert!(matches!(plane(8).copy_tail_from(&full, 17), Err(Error::KvNotHeld { .. })));
+    let heads = KvGeometry { n_head_kv: HEAD_DIM, head_dim: N_HEAD_KV, rows: 16 };
+    let mut other_heads = KvPlane::zeros(&Device::host(), heads).unwrap();
+    assert!(matches!(other_heads.copy_tail_from(&full, 0), Err(Error::KvShape { .. })));
+}
+
+#[test]
+fn values_round_to_the_nearest_half_with_ties_to_even() {
+    let mut plane = plane(8);
+    // Between 2048 and 4096 halves are 2 apart.
+    let row = [2049.0, 2051.0, 2050.5, -2049.0, 65520.0, 1e-8];
+    plane.append(0, &row, &row).unwrap();
+    let expected = [2048.0, 2052.0, 2050.0, -2048.0, f32::INFINITY, 0.0].map(|x| f16::from_f32(x).to_bits());
+    assert_eq!(elements(&plane, 0), (expected.to_vec(), expected.to_vec()));
+}
