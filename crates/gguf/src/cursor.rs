@@ -1,0 +1,141 @@
+//! Reads forward through the file's head; the one place that compares a length with the bytes there are.
+
+use std::fmt;
+
+use crate::error::{Error, Result, shown};
+
+/// Position in the head of a file.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    /// The file's first bytes; no more than `file_len`.
+    head: &'a [u8],
+    pos: usize,
+    file_len: u64,
+    /// What is being read, for messages.
+    what: What<'a>,
+}
+
+/// What is being read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum What<'a> {
+    Header,
+    AllMetadata { len: u64 },
+    AllTensors { len: u64 },
+    Key { index: u64 },
+    Value { key: &'a str },
+    TensorName { index: u64 },
+    Tensor { name: &'a str },
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(head: &'a [u8], file_len: u64) -> Result<Self> {
+        if head.len() as u64 > file_len {
+            return Err(Error::HeadLongerThanFile { head_bytes: head.len() as u64, file_bytes: file_len });
+        }
+        Ok(Self { head, pos: 0, file_len, what: What::Header })
+    }
+
+    /// Says what is read from here on.
+    pub(crate) fn reads(&mut self, what: What<'a>) {
+        self.what = what;
+    }
+
+    /// What is being read, as a message begins.
+    pub(crate) fn what(&self) -> String {
+        self.what.to_string()
+    }
+
+    pub(crate) fn pos(&self) -> u64 {
+        self.pos as u64
+    }
+
+    /// Checks that `len` items of at least `min_bytes` each can follow, and says how many that is in memory's terms.
+    ///
+    /// What this returns may be reserved: the bytes for it are there.
+    pub(crate) fn room_for(&self, len: u64, min_bytes: u64) -> Result<usize> {
+        self.need(len.saturating_mul(min_bytes))?;
+        // The head is a slice, and it has no fewer bytes than items.
+        Ok(len as usize)
+    }
+
+    pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8]> {
+        self.need(len)?;
+        let bytes = &self.head[self.pos..self.pos + len as usize];
+        self.pos += bytes.len();
+        Ok(bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.bytes(N as u64)?);
+        Ok(array)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// A string of any length the file has bytes for.
+    pub(crate) fn str(&mut self) -> Result<&'a str> {
+        let len = self.u64()?;
+        self.utf8(len)
+    }
+
+    /// A name: a string of at least one byte and at most `cap_bytes`.
+    pub(crate) fn name(&mut self, cap_bytes: u64) -> Result<&'a str> {
+        let len = self.u64()?;
+        // A length the file can't hold is the more telling fault.
+        self.need(len)?;
+        match len {
+            0 => Err(Error::EmptyName { what: self.what() }),
+            _ if len > cap_bytes => {
+                Err(Error::OverCap { what: format!("bytes of {}", self.what), found: len, cap: cap_bytes })
+            }
+            _ => self.utf8(len),
+        }
+    }
+
+    fn utf8(&mut self, len: u64) -> Result<&'a str> {
+        let bytes = self.bytes(len)?;
+        std::str::from_utf8(bytes).map_err(|error| Error::NotUtf8 {
+            what: self.what(),
+            valid_bytes: error.valid_up_to() as u64,
+            len_bytes: len,
+        })
+    }
+
+    fn need(&self, needed_bytes: u64) -> Result<()> {
+        let (offset, head_bytes) = (self.pos(), self.head.len() as u64);
+        if needed_bytes <= head_bytes - offset {
+            Ok(())
+        } else if needed_bytes <= self.file_len - offset {
+            Err(Error::HeadTooShort {
+                what: self.what(),
+                needed_bytes: offset + needed_bytes,
+                head_bytes,
+                file_bytes: self.file_len,
+            })
+        } else {
+            let present_bytes = self.file_len - offset;
+            Err(Error::Truncated { what: self.what(), offset, needed_bytes, present_bytes })
+        }
+    }
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Header => f.write_str("the header"),
+            Self::AllMetadata { len } => write!(f, "metadata of {len} keys"),
+            Self::AllTensors { len } => write!(f, "a table of {len} tensors"),
+            Self::Key { index } => write!(f, "metadata key {index}"),
+            Self::Value { key } => write!(f, "the value of metadata key {:?}", shown(key)),
+            Self::TensorName { index } => write!(f, "the name of tensor {index}"),
+            Self::Tensor { name } => write!(f, "the table entry of tensor {:?}", shown(name)),
+        }
+    }
+}
