@@ -106,6 +106,12 @@ pub enum Error {
         /// Now.
         now: FileIdentity,
     },
+    /// A handler for bus errors that the operating system refused.
+    #[error("could not install the handler for bus errors: {source}")]
+    SignalHandler {
+        /// The operating system's reason.
+        source: io::Error,
+    },
     /// A region that is not wholly inside its file.
     #[error(
         "{}: region `{name}` of {size_bytes} bytes at offset {offset} passes the end of a file of {file_bytes} bytes",

@@ -53,17 +53,22 @@ mod buffer;
 mod bytes;
 mod device;
 mod error;
+mod fault;
 mod file;
 mod kv;
 mod mapping;
 mod page;
 mod windows;
 
+#[cfg(test)]
+mod file_tests;
+
 pub use arena::{Arena, Region, RegionId, RegionSpec};
 pub use buffer::{GpuBuffer, GpuHalfBuffer, POISON_BITS};
 pub use bytes::{GpuByteView, GpuBytes};
 pub use device::{Capabilities, Device, HazardTracking, HostLimits, Storage, StorageOptions};
 pub use error::Error;
+pub use fault::report_bus_errors;
 pub use file::{FileIdentity, ModelFile};
 pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};
 pub use mapping::FileMapping;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::fault::Watch;
 use crate::file::SourceFile;
 use crate::page::round_up_to_page;
 use crate::{Error, Result};
@@ -72,6 +73,8 @@ fn nonnull(start: *mut c_void) -> NonNull<u8> {
 /// A whole file, mapped read-only. Shared by an `Arc`; the mapping goes with its last owner.
 #[derive(Debug)]
 pub struct FileMapping {
+    /// Fields drop in this order: the watch looks at pages and file.
+    _watch: Watch,
     pages: Pages,
     source: Arc<SourceFile>,
 }
@@ -82,7 +85,8 @@ impl FileMapping {
         let too_large = Error::TooLarge { what: "file mapping", len: size_bytes as u64, element_bytes: 1 };
         let pages = Pages::of_file(&source, round_up_to_page(size_bytes).ok_or(too_large)?)
             .map_err(|error| source.failed("map the file", error))?;
-        Ok(Self { pages, source })
+        let watch = Watch::new(pages.start().as_ptr() as usize, pages.size_bytes(), &source);
+        Ok(Self { _watch: watch, pages, source })
     }
 
     /// The file's bytes.
