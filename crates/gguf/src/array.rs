@@ -163,24 +163,31 @@ fn read_packed<'a>(cursor: &mut Cursor<'a>, elem_type: ValueType, len: u64) -> R
 
 /// An integer of type `ty` from its bytes.
 fn int_from_le(ty: ValueType, elem: &[u8]) -> i128 {
-    let mut wide = [0; 8];
-    wide[..elem.len()].copy_from_slice(elem);
-    let unsigned = u64::from_le_bytes(wide);
     match ty {
-        ValueType::I8 => (unsigned as i8).into(),
-        ValueType::I16 => (unsigned as i16).into(),
-        ValueType::I32 => (unsigned as i32).into(),
-        ValueType::I64 => (unsigned as i64).into(),
-        _ => unsigned.into(),
+        ValueType::U8 => u8::from_le_bytes(sized(elem)).into(),
+        ValueType::I8 => i8::from_le_bytes(sized(elem)).into(),
+        ValueType::U16 => u16::from_le_bytes(sized(elem)).into(),
+        ValueType::I16 => i16::from_le_bytes(sized(elem)).into(),
+        ValueType::U32 => u32::from_le_bytes(sized(elem)).into(),
+        ValueType::I32 => i32::from_le_bytes(sized(elem)).into(),
+        ValueType::I64 => i64::from_le_bytes(sized(elem)).into(),
+        _ => u64::from_le_bytes(sized(elem)).into(),
     }
 }
 
 /// An f32 from four bytes, an f64 from eight.
 fn float_from_le(elem: &[u8]) -> f64 {
-    let mut wide = [0; 8];
-    wide[..elem.len()].copy_from_slice(elem);
-    let bits = u64::from_le_bytes(wide);
-    if elem.len() == 4 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits) }
+    match elem.len() {
+        4 => f32::from_le_bytes(sized(elem)).into(),
+        _ => f64::from_le_bytes(sized(elem)),
+    }
+}
+
+/// The bytes of one element, which has the size of its type.
+fn sized<const N: usize>(elem: &[u8]) -> [u8; N] {
+    let mut sized = [0; N];
+    sized.copy_from_slice(elem);
+    sized
 }
 
 macro_rules! array_from_numbers {

@@ -101,28 +101,29 @@ impl<'a> Cursor<'a> {
 
     fn utf8(&mut self, len: u64) -> Result<&'a str> {
         let bytes = self.bytes(len)?;
-        std::str::from_utf8(bytes).map_err(|error| Error::NotUtf8 {
-            what: self.what(),
-            valid_bytes: error.valid_up_to() as u64,
-            len_bytes: len,
-        })
+        std::str::from_utf8(bytes).map_err(|error| self.not_utf8(error.valid_up_to(), len))
     }
 
     fn need(&self, needed_bytes: u64) -> Result<()> {
-        let (offset, head_bytes) = (self.pos(), self.head.len() as u64);
-        if needed_bytes <= head_bytes - offset {
-            Ok(())
-        } else if needed_bytes <= self.file_len - offset {
-            Err(Error::HeadTooShort {
-                what: self.what(),
-                needed_bytes: offset + needed_bytes,
-                head_bytes,
-                file_bytes: self.file_len,
-            })
+        if needed_bytes <= (self.head.len() - self.pos) as u64 { Ok(()) } else { Err(self.lacking(needed_bytes)) }
+    }
+
+    // Errors are made apart, so that reading a vocabulary is a tight loop.
+
+    #[cold]
+    fn lacking(&self, needed_bytes: u64) -> Error {
+        let (what, offset, head_bytes, file_bytes) = (self.what(), self.pos(), self.head.len() as u64, self.file_len);
+        let present_bytes = file_bytes - offset;
+        if needed_bytes <= present_bytes {
+            Error::HeadTooShort { what, needed_bytes: offset + needed_bytes, head_bytes, file_bytes }
         } else {
-            let present_bytes = self.file_len - offset;
-            Err(Error::Truncated { what: self.what(), offset, needed_bytes, present_bytes })
+            Error::Truncated { what, offset, needed_bytes, present_bytes }
         }
+    }
+
+    #[cold]
+    fn not_utf8(&self, valid_len: usize, len_bytes: u64) -> Error {
+        Error::NotUtf8 { what: self.what(), valid_bytes: valid_len as u64, len_bytes }
     }
 }
 

@@ -63,7 +63,7 @@ impl<'a> ShardName<'a> {
         let (rest, count) = file_name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let (number, count) = (padded_number(number)?, padded_number(count)?);
-        (1..=count).contains(&number).then_some(Self { stem, index: number - 1, count })
+        (number <= count).then_some(Self { stem, index: number.checked_sub(1)?, count })
     }
 
     /// The name of the set's file at `index`, from 0.
