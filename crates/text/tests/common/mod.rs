@@ -1,0 +1,72 @@
+//! Models from the cache folder, for the tests of this crate.
+
+use muser_gguf::Gguf;
+use muser_text::{Tokenizer, VocabSpec};
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+pub const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+pub const GEMMA3: &str = "gemma-3-270m-q4_k_m.gguf";
+
+/// The metadata of a model file lies in its first bytes; these hold that of all models tested here.
+const HEAD_BYTES: u64 = 32 << 20;
+
+/// The start of a model file, and its length.
+pub struct Model {
+    head: Vec<u8>,
+    len: u64,
+}
+
+impl Model {
+    pub fn open(name: &str) -> Self {
+        let path = models_folder().join(name);
+        let file = File::open(&path).unwrap_or_else(|error| {
+            panic!("{}: {error}; run `cargo xtask models`", path.display());
+        });
+        let len = file.metadata().expect("an open file has metadata").len();
+        let mut head = Vec::new();
+        file.take(HEAD_BYTES).read_to_end(&mut head).expect("the file can be read");
+        Self { head, len }
+    }
+
+    pub fn gguf(&self) -> Gguf<'_> {
+        Gguf::parse(&self.head, self.len).expect("the file is valid")
+    }
+}
+
+fn models_folder() -> PathBuf {
+    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = var("MUSER_CACHE")
+        .or_else(|| Some(var("XDG_CACHE_HOME")?.join("muser")))
+        .or_else(|| Some(var("HOME")?.join(".cache/muser")));
+    cache.expect("MUSER_CACHE, XDG_CACHE_HOME or HOME names the cache folder").join("models")
+}
+
+/// The tokeniser of a file. `change` may alter what the file says.
+pub fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
+    let meta = gguf.metadata();
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let id = |name: &str| meta.opt_u32(&key(&format!("{name}_token_id"))).expect("an id is an integer");
+    let flag = |name: &str| meta.opt_bool(&key(name)).expect("a flag is a bool");
+    let types = meta.opt_i32s(&key("token_type")).expect("types are integers");
+    let scores = meta.opt_floats(&key("scores")).expect("scores are floats");
+    let spec = VocabSpec {
+        model: meta.str(&key("model")).expect("the file has a tokeniser"),
+        pre: meta.opt_str(&key("pre")).expect("the name is a string"),
+        tokens: meta.strs(&key("tokens")).expect("the file has tokens"),
+        token_types: types.as_deref(),
+        scores: scores.as_deref(),
+        merges: meta.opt_strs(&key("merges")).expect("merges are strings"),
+        bos: id("bos"),
+        eos: id("eos"),
+        eot: id("eot"),
+        eom: id("eom"),
+        unk: id("unknown"),
+        pad: id("padding"),
+        add_bos: flag("add_bos_token"),
+        add_eos: flag("add_eos_token"),
+        add_space_prefix: flag("add_space_prefix"),
+    };
+    Tokenizer::new(spec).expect("the vocabulary is valid")
+}
