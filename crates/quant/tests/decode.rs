@@ -2,6 +2,7 @@
 
 mod common;
 
+use muser_quant::blocks::{e4m3_half, e8m0_half};
 use muser_quant::{QuantError, WeightType, decode_row};
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -68,4 +69,18 @@ fn a_row_of_the_wrong_size_is_refused_with_its_numbers() {
     let error = decode_row(ty, &[0; 67], &mut [0.0; 64]).expect_err("one byte is missing");
     assert_eq!(error, QuantError::RowBytes { ty, len: 64, expected: 68, found: 67 });
     assert_eq!(error.to_string(), "a Q8_0 row of 64 elements takes 68 bytes, but 67 were given");
+}
+
+#[test]
+fn shared_scales_of_4_bit_floats_mean_what_their_formats_say() {
+    // Half scales: 2^(e - 128), the first two subnormal.
+    for (e, expected) in [(0, 0x0020_0000), (1, 0x0040_0000), (2, 0x0080_0000), (128, 0x3f80_0000), (255, 0x7f00_0000)]
+    {
+        assert_eq!(e8m0_half(e).to_bits(), expected, "E8M0 {e}");
+    }
+    // Half of an E4M3 value without sign; only 0x7f is not a number, and counts as zero.
+    let cases = [(0x00, 0.0), (0x01, 1.0 / 1024.0), (0x07, 7.0 / 1024.0), (0x08, 8.0 / 1024.0), (0x38, 0.5)];
+    for (byte, expected) in cases.into_iter().chain([(0x7e, 224.0), (0x7f, 0.0), (0x80, 0.0), (0xb8, 0.5)]) {
+        assert_eq!(bits(&[e4m3_half(byte)]), bits(&[expected]), "E4M3 {byte:#04x}");
+    }
 }

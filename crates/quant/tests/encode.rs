@@ -191,3 +191,19 @@ fn nvfp4_scales_round_to_the_nearest_e4m3() {
         assert_eq!(encode(WeightType::NVFP4, &x)[..4], [0, byte, 0, 0], "{unit}");
     }
 }
+
+#[test]
+fn values_halfway_between_two_4_bit_floats_take_the_even_mantissa() {
+    // The extreme of 6 makes the unit 1.
+    let mut x = [0.0; 64];
+    let halfway = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0];
+    let even = [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0];
+    x[..7].copy_from_slice(&halfway);
+    x[7..14].copy_from_slice(&halfway.map(|v| -v));
+    x[14] = 6.0;
+    for ty in [WeightType::MXFP4, WeightType::NVFP4] {
+        let y = round_trip(ty, &x);
+        assert_eq!(y[..7], even, "{ty}");
+        assert_eq!(y[7..14], even.map(|v| -v), "{ty}");
+    }
+}
