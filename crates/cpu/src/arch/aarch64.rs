@@ -1,0 +1,3 @@
+//! Tiers of AArch64.
+
+mod neon;

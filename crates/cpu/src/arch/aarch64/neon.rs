@@ -1,0 +1,4 @@
+//! NEON (Advanced SIMD), without its later extensions.
+
+mod ints;
+mod simd;

@@ -1,0 +1,205 @@
+//! [`Ints`] on pairs of 128-bit registers. Sixteen i16 lie in them as the even lanes and the odd lanes, so that the
+//! products of a pair meet in one lane without a pairwise addition.
+
+use std::arch::aarch64::*;
+
+use crate::arch::ints::{Ints, Kernel};
+use crate::caps::Neon;
+
+/// Calls intrinsics whose only requirement is their instructions.
+macro_rules! with_neon {
+    ($token:ident, $value:expr) => {{
+        let _: Neon = $token;
+        // SAFETY: the intrinsics need NEON, and a token exists only where the CPU has it; those that read or write
+        // memory are given references to arrays of the size they access, and need no more than an element's alignment.
+        unsafe { $value }
+    }};
+}
+
+/// The operation on the even and on the odd lanes.
+macro_rules! halves {
+    ($op:ident($($x:expr),+)) => { int16x8x2_t($op($($x.0),+), $op($($x.1),+)) };
+}
+
+impl Ints for Neon {
+    type H = int16x8x2_t;
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "neon")]
+        #[inline(never)]
+        fn run<K: Kernel>(token: Neon, kernel: K) -> K::Output {
+            kernel.run(token)
+        }
+        // SAFETY: the feature is there, or there would be no token.
+        unsafe { run(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, start: &T, offset: usize) {
+        let at = std::ptr::from_ref(start).cast::<u8>().wrapping_add(offset);
+        // SAFETY: `prfm` never faults and changes nothing but the cache.
+        unsafe {
+            std::arch::asm!("prfm pldl1strm, [{at}]", at = in(reg) at, options(readonly, nostack, preserves_flags));
+        }
+    }
+
+    #[inline(always)]
+    fn load_i16(self, x: &[i16; 16]) -> int16x8x2_t {
+        with_neon!(self, vld2q_s16(x.as_ptr()))
+    }
+
+    #[inline(always)]
+    fn store_i16(self, x: int16x8x2_t, out: &mut [i16; 16]) {
+        with_neon!(self, vst2q_s16(out.as_mut_ptr(), x));
+    }
+
+    #[inline(always)]
+    fn splat_i16(self, x: i16) -> int16x8x2_t {
+        with_neon!(self, int16x8x2_t(vdupq_n_s16(x), vdupq_n_s16(x)))
+    }
+
+    #[inline(always)]
+    fn widen_u8(self, x: &[u8; 16]) -> int16x8x2_t {
+        with_neon!(self, {
+            let pairs = vreinterpretq_u16_u8(vld1q_u8(x.as_ptr()));
+            let even = vandq_u16(pairs, vdupq_n_u16(0xff));
+            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(vshrq_n_u16::<8>(pairs)))
+        })
+    }
+
+    #[inline(always)]
+    fn widen_i8(self, x: &[i8; 16]) -> int16x8x2_t {
+        with_neon!(self, {
+            let pairs = vreinterpretq_s16_s8(vld1q_s8(x.as_ptr()));
+            int16x8x2_t(vshrq_n_s16::<8>(vshlq_n_s16::<8>(pairs)), vshrq_n_s16::<8>(pairs))
+        })
+    }
+
+    #[inline(always)]
+    fn nibbles(self, x: &[u8; 8]) -> int16x8x2_t {
+        with_neon!(self, {
+            let bytes = vld1_u8(x.as_ptr());
+            let low = vand_u8(bytes, vdup_n_u8(15));
+            let pairs = vreinterpretq_u16_u8(vcombine_u8(low, vshr_n_u8::<4>(bytes)));
+            let even = vandq_u16(pairs, vdupq_n_u16(0xff));
+            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(vshrq_n_u16::<8>(pairs)))
+        })
+    }
+
+    #[inline(always)]
+    fn mask_of_bits(self, bits: u16) -> int16x8x2_t {
+        const EVEN: [u16; 8] = [0x1, 0x4, 0x10, 0x40, 0x100, 0x400, 0x1000, 0x4000];
+        const ODD: [u16; 8] = [0x2, 0x8, 0x20, 0x80, 0x200, 0x800, 0x2000, 0x8000];
+        with_neon!(self, {
+            let bits = vdupq_n_u16(bits);
+            let (even, odd) = (vtstq_u16(bits, vld1q_u16(EVEN.as_ptr())), vtstq_u16(bits, vld1q_u16(ODD.as_ptr())));
+            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(odd))
+        })
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], index: int16x8x2_t) -> int16x8x2_t {
+        with_neon!(self, {
+            // Even indices in the low bytes, odd ones in the high bytes: one lookup serves both.
+            let both = vorrq_s16(index.0, vshlq_n_s16::<8>(index.1));
+            let found = vqtbl1q_s8(vld1q_s8(table.as_ptr()), vreinterpretq_u8_s16(both));
+            let pairs = vreinterpretq_s16_s8(found);
+            int16x8x2_t(vshrq_n_s16::<8>(vshlq_n_s16::<8>(pairs)), vshrq_n_s16::<8>(pairs))
+        })
+    }
+
+    #[inline(always)]
+    fn and_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
+        with_neon!(self, halves!(vandq_s16(a, b)))
+    }
+
+    #[inline(always)]
+    fn and_not_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
+        with_neon!(self, halves!(vbicq_s16(b, a)))
+    }
+
+    #[inline(always)]
+    fn or_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
+        with_neon!(self, halves!(vorrq_s16(a, b)))
+    }
+
+    #[inline(always)]
+    fn shr_i16(self, x: int16x8x2_t, n: usize) -> int16x8x2_t {
+        with_neon!(self, {
+            let n = vdupq_n_s16(-(n as i16));
+            let shift = |x| vreinterpretq_s16_u16(vshlq_u16(vreinterpretq_u16_s16(x), n));
+            int16x8x2_t(shift(x.0), shift(x.1))
+        })
+    }
+
+    #[inline(always)]
+    fn shl_i16(self, x: int16x8x2_t, n: usize) -> int16x8x2_t {
+        with_neon!(self, {
+            let n = vdupq_n_s16(n as i16);
+            int16x8x2_t(vshlq_s16(x.0, n), vshlq_s16(x.1, n))
+        })
+    }
+
+    #[inline(always)]
+    fn sub_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
+        with_neon!(self, halves!(vsubq_s16(a, b)))
+    }
+
+    #[inline(always)]
+    fn mul_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
+        with_neon!(self, halves!(vmulq_s16(a, b)))
+    }
+
+    #[inline(always)]
+    fn dot(self, acc: [int32x4_t; 2], a: int16x8x2_t, b: int16x8x2_t) -> [int32x4_t; 2] {
+        with_neon!(self, {
+            let low = vmlal_s16(acc[0], vget_low_s16(a.0), vget_low_s16(b.0));
+            let high = vmlal_high_s16(acc[1], a.0, b.0);
+            [vmlal_s16(low, vget_low_s16(a.1), vget_low_s16(b.1)), vmlal_high_s16(high, a.1, b.1)]
+        })
+    }
+
+    #[inline(always)]
+    fn max_int(self, a: [int32x4_t; 2], b: [int32x4_t; 2]) -> [int32x4_t; 2] {
+        with_neon!(self, [vmaxq_s32(a[0], b[0]), vmaxq_s32(a[1], b[1])])
+    }
+
+    #[inline(always)]
+    fn fold_max(self, x: [int32x4_t; 2]) -> i32 {
+        with_neon!(self, vmaxvq_s32(vmaxq_s32(x[0], x[1])))
+    }
+
+    #[inline(always)]
+    fn fold_add(self, x: [int32x4_t; 2]) -> i32 {
+        with_neon!(self, vaddvq_s32(vaddq_s32(x[0], x[1])))
+    }
+
+    #[inline(always)]
+    fn narrow(self, low: [int32x4_t; 2], high: [int32x4_t; 2]) -> int16x8x2_t {
+        with_neon!(self, {
+            let low = vcombine_s16(vmovn_s32(low[0]), vmovn_s32(low[1]));
+            let high = vcombine_s16(vmovn_s32(high[0]), vmovn_s32(high[1]));
+            vuzpq_s16(low, high)
+        })
+    }
+
+    #[inline(always)]
+    fn to_f32(self, x: [int32x4_t; 2]) -> [float32x4_t; 2] {
+        with_neon!(self, [vcvtq_f32_s32(x[0]), vcvtq_f32_s32(x[1])])
+    }
+
+    #[inline(always)]
+    fn round(self, x: [float32x4_t; 2]) -> [int32x4_t; 2] {
+        with_neon!(self, [vcvtnq_s32_f32(x[0]), vcvtnq_s32_f32(x[1])])
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16; 8]) -> [float32x4_t; 2] {
+        with_neon!(self, {
+            let x = vld1q_u16(x.as_ptr());
+            let (low, high) = (vmovl_u16(vget_low_u16(x)), vmovl_high_u16(x));
+            [vreinterpretq_f32_u32(vshlq_n_u32::<16>(low)), vreinterpretq_f32_u32(vshlq_n_u32::<16>(high))]
+        })
+    }
+}

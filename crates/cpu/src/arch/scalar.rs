@@ -1,0 +1,4 @@
+//! The portable tier.
+
+mod ints;
+mod simd;

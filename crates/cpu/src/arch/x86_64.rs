@@ -1,0 +1,3 @@
+//! Tiers of x86-64.
+
+mod avx2;

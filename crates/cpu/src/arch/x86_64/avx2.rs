@@ -1,0 +1,4 @@
+//! AVX2 with FMA and F16C.
+
+mod ints;
+mod simd;

@@ -1,0 +1,157 @@
+//! Types with integer scales in blocks of 256.
+
+use muser_quant::blocks::{BlockIq4Xs, BlockQ4K, BlockQ5K, BlockQ6K, F16, IQ4_VALUES};
+
+use super::{Format, Head, Shared, parts};
+use crate::arch::ints::Ints;
+use crate::product::UNITS;
+
+/// The value of one half.
+#[inline(always)]
+fn half<S: Ints>(s: S, x: F16) -> f32 {
+    let mut lanes = [0.0; 8];
+    s.store(s.load_f16(&[x.0.get(), 0, 0, 0, 0, 0, 0, 0]), &mut lanes);
+    lanes[0]
+}
+
+/// The integers of a unit times its factor.
+#[inline(always)]
+fn scaled<S: Ints>(s: S, [a, b]: [S::H; 2], head: &Head<S>, u: usize) -> [S::H; 2] {
+    [s.mul_i16(a, s.splat_i16(head.factor[2 * u])), s.mul_i16(b, s.splat_i16(head.factor[2 * u + 1]))]
+}
+
+#[inline(always)]
+fn head<S: Ints>(s: S, d: F16, factor: [i16; 2 * UNITS], min: S::F) -> Head<S> {
+    let mut scale = [0.0; 2 * UNITS];
+    scale[0] = half(s, d);
+    Head { scale, factor, min }
+}
+
+/// As [`muser_quant::blocks::scales_and_mins`], four pairs at a time.
+#[inline(always)]
+fn head_with_mins<S: Ints>(s: S, d: F16, dmin: F16, packed: &[u8; 12]) -> Head<S> {
+    const LOW_6: u32 = 0x3f3f_3f3f;
+    const LOW_4: u32 = 0x0f0f_0f0f;
+    const LOW_2: u32 = 0x0303_0303;
+    let word = |i: usize| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]);
+    let (scales, mins, both) = (word(0), word(4), word(8));
+    let join = |low: u32, high: u32| (u64::from(high) << 32 | u64::from(low)).to_le_bytes();
+    let sc = join(scales & LOW_6, both & LOW_4 | (scales >> 6 & LOW_2) << 4);
+    let mn = join(mins & LOW_6, both >> 4 & LOW_4 | (mins >> 6 & LOW_2) << 4);
+
+    let mut factor = [0; 2 * UNITS];
+    for (factor, sc) in factor.as_chunks_mut().0.iter_mut().zip(sc) {
+        *factor = [i16::from(sc); 2];
+    }
+    let min = s.mul(s.splat(-half(s, dmin)), s.load(&mn.map(f32::from)));
+    head(s, d, factor, min)
+}
+
+/// The low four bits of a unit of `Q4_K` or `Q5_K`.
+#[inline(always)]
+fn codes4<S: Ints>(s: S, qs: &[[u8; 32]; 4], u: usize) -> [S::H; 2] {
+    let qs = parts(&qs[u / 2]);
+    [code4(s, &qs[0], u % 2), code4(s, &qs[1], u % 2)]
+}
+
+/// The low halves of bytes, or the high ones.
+#[inline(always)]
+fn code4<S: Ints>(s: S, qs: &[u8; 16], high: usize) -> S::H {
+    s.and_i16(s.shr_i16(s.widen_u8(qs), 4 * high), s.splat_i16(15))
+}
+
+pub(crate) struct Q4K;
+
+impl Format for Q4K {
+    type Block = BlockQ4K;
+    const BLOCKS: usize = 1;
+    type Form = Shared<256, true>;
+
+    #[inline(always)]
+    fn head<S: Ints>(s: S, group: &[BlockQ4K]) -> Head<S> {
+        head_with_mins(s, group[0].d, group[0].dmin, &group[0].scales)
+    }
+
+    #[inline(always)]
+    fn unit<S: Ints>(s: S, group: &[BlockQ4K], head: &Head<S>, u: usize) -> [S::H; 2] {
+        scaled(s, codes4(s, &group[0].qs, u), head, u)
+    }
+}
+
+pub(crate) struct Q5K;
+
+impl Format for Q5K {
+    type Block = BlockQ5K;
+    const BLOCKS: usize = 1;
+    type Form = Shared<256, true>;
+
+    #[inline(always)]
+    fn head<S: Ints>(s: S, group: &[BlockQ5K]) -> Head<S> {
+        head_with_mins(s, group[0].d, group[0].dmin, &group[0].scales)
+    }
+
+    #[inline(always)]
+    fn unit<S: Ints>(s: S, group: &[BlockQ5K], head: &Head<S>, u: usize) -> [S::H; 2] {
+        let [a, b] = codes4(s, &group[0].qs, u);
+        let qh = parts(&group[0].qh);
+        let (high_a, high_b) = (fifth_bit(s, &qh[0], u), fifth_bit(s, &qh[1], u));
+        scaled(s, [s.or_i16(a, high_a), s.or_i16(b, high_b)], head, u)
+    }
+}
+
+#[inline(always)]
+fn fifth_bit<S: Ints>(s: S, qh: &[u8; 16], u: usize) -> S::H {
+    s.and_i16(s.shr_i16(s.shl_i16(s.widen_u8(qh), 4), u), s.splat_i16(16))
+}
+
+pub(crate) struct Q6K;
+
+impl Format for Q6K {
+    type Block = BlockQ6K;
+    const BLOCKS: usize = 1;
+    type Form = Shared<256, false>;
+
+    #[inline(always)]
+    fn head<S: Ints>(s: S, group: &[BlockQ6K]) -> Head<S> {
+        head(s, group[0].d, group[0].scales.map(i16::from), s.splat(0.0))
+    }
+
+    #[inline(always)]
+    fn unit<S: Ints>(s: S, group: &[BlockQ6K], head: &Head<S>, u: usize) -> [S::H; 2] {
+        let (h, quarter) = (u / 4, u % 4);
+        let (ql, qh) = (parts(&group[0].ql[h]), parts(&group[0].qh[h]));
+        let ql = &ql[quarter % 2 * 2..][..2];
+        scaled(s, [code6(s, &ql[0], &qh[0], quarter), code6(s, &ql[1], &qh[1], quarter)], head, u)
+    }
+}
+
+#[inline(always)]
+fn code6<S: Ints>(s: S, ql: &[u8; 16], qh: &[u8; 16], quarter: usize) -> S::H {
+    let low = code4(s, ql, quarter / 2);
+    let high = s.and_i16(s.shr_i16(s.shl_i16(s.widen_u8(qh), 4), 2 * quarter), s.splat_i16(0x30));
+    s.sub_i16(s.or_i16(low, high), s.splat_i16(32))
+}
+
+pub(crate) struct Iq4Xs;
+
+impl Format for Iq4Xs {
+    type Block = BlockIq4Xs;
+    const BLOCKS: usize = 1;
+    type Form = Shared<256, false>;
+
+    #[inline(always)]
+    fn head<S: Ints>(s: S, group: &[BlockIq4Xs]) -> Head<S> {
+        let mut factor = [0; 2 * UNITS];
+        for (factor, scale) in factor.as_chunks_mut().0.iter_mut().zip(group[0].scales()) {
+            *factor = [i16::from(scale); 2];
+        }
+        head(s, group[0].d, factor, s.splat(0.0))
+    }
+
+    #[inline(always)]
+    fn unit<S: Ints>(s: S, group: &[BlockIq4Xs], head: &Head<S>, u: usize) -> [S::H; 2] {
+        let codes = s.widen_u8(&group[0].qs[u]);
+        let (a, b) = (s.and_i16(codes, s.splat_i16(15)), s.shr_i16(codes, 4));
+        scaled(s, [s.lookup(&IQ4_VALUES, a), s.lookup(&IQ4_VALUES, b)], head, u)
+    }
+}
