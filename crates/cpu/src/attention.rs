@@ -1,0 +1,334 @@
+//! Softmax attention over KV planes.
+//!
+//! [`chunk`] says what is computed. Here the work is cut: a *block* is some positions of one sequence and one KV head with
+//! the query heads that read it. Usually one task computes a block, chunk after chunk. A block that would keep one thread
+//! busy while others wait, as in the decoding of one long sequence, is split into a task for each chunk, and the one that
+//! ends last joins them. The arithmetic is the same either way.
+
+mod chunk;
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use muser_ops::{Attention, AttentionSpan};
+
+use crate::caps::Tier;
+use crate::elementwise::sigmoid_gate;
+use crate::pool::{Disjoint, Pool};
+use chunk::{CHUNK, KvHead, MAX_ROWS, Query, Scores, Scoring, Softmax, attend, finish, join};
+
+/// Query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the second-level
+/// cache beside the chunk.
+const BLOCK_ROWS: usize = 96;
+
+/// A block is split when its share of the work is more than one in this many per thread.
+const SPLIT_SHARE: usize = 4;
+
+/// Memory that attention reuses from call to call. It grows to what the largest call needs.
+#[derive(Default)]
+pub struct Scratch {
+    workers: Vec<Worker>,
+    blocks: Vec<Block>,
+    tasks: Vec<Task>,
+    /// Tasks of each block that have not ended. `(n_block)`
+    unfinished: Vec<AtomicUsize>,
+    /// Partial results of split blocks, by block, chunk and row.
+    partial: Vec<Softmax>, // (n_partial)
+    partial_o: Vec<f32>, // (n_partial, head_dim)
+}
+
+/// A worker's own memory.
+struct Worker {
+    scores: Box<Scores>,
+    /// Results of the chunks so far. `(rows of a block)`
+    softmax: Vec<Softmax>,
+    o: Vec<f32>, // (rows of a block, head_dim)
+    /// Partial result of a tile. `(MAX_ROWS, head_dim)`
+    tile_o: Vec<f32>,
+}
+
+/// Some positions of a sequence with the query heads of one KV head.
+struct Block {
+    span: usize,
+    head_kv: usize,
+    /// Query heads of the KV head.
+    group: usize,
+    /// Row in the batch and position of the first query.
+    first: usize,
+    pos: usize,
+    /// Number of query rows: positions times query heads.
+    n_row: usize,
+    /// The chunks that one of them sees.
+    chunks: Range<usize>,
+    /// Where its partial results begin, if it is split.
+    partial: Option<usize>,
+}
+
+impl Block {
+    fn cost(&self) -> usize {
+        self.n_row * self.chunks.len()
+    }
+
+    /// The position of a query row.
+    fn pos_of(&self, row: usize) -> usize {
+        self.pos + row / self.group
+    }
+
+    /// The batch row and the query head of a query row.
+    fn place_of(&self, row: usize) -> (usize, usize) {
+        (self.first + row / self.group, self.head_kv * self.group + row % self.group)
+    }
+
+    /// Where the partial results of a chunk lie.
+    fn partial_of(&self, start: usize, chunk: usize) -> Range<usize> {
+        let start = start + (chunk - self.chunks.start) * self.n_row;
+        start..start + self.n_row
+    }
+}
+
+/// What one task computes.
+struct Task {
+    block: usize,
+    /// One chunk of a split block, or all of a whole one.
+    chunk: Option<usize>,
+    cost: usize,
+}
+
+/// Computes attention.
+pub fn attention(tier: Tier, pool: &mut Pool, scratch: &mut Scratch, op: Attention<'_>) {
+    let Attention { q, spans, n_head, window, scale, soft_cap, gate, mut out } = op;
+    let head_dim = q.width() / n_head;
+    scratch.plan(pool.threads(), spans, n_head, head_dim, window);
+    let Scratch { workers, blocks, tasks, unfinished, partial, partial_o } = scratch;
+    let run = Run {
+        tier,
+        spans,
+        window,
+        scoring: Scoring { scale, soft_cap },
+        n_head,
+        head_dim,
+        q: q.values(),
+        gate: gate.map(|gate| gate.values()),
+        out: Disjoint::new(out.values_mut()),
+        partial: Disjoint::new(partial),
+        partial_o: Disjoint::new(partial_o),
+    };
+    pool.run_with(workers, tasks.len(), |index, worker| {
+        let Task { block, chunk, .. } = tasks[index];
+        match (chunk, blocks[block].partial) {
+            (Some(chunk), Some(start)) => {
+                run.split(&blocks[block], start, chunk, worker);
+                // AcqRel: whoever ends last sees what the others wrote.
+                if unfinished[block].fetch_sub(1, Ordering::AcqRel) == 1 {
+                    run.join_split(&blocks[block], start, worker);
+                }
+            }
+            _ => run.whole(&blocks[block], worker),
+        }
+    });
+}
+
+impl Scratch {
+    /// Cuts the work into blocks and tasks, and grows what is too small for them.
+    fn plan(
+        &mut self,
+        threads: usize,
+        spans: &[AttentionSpan<'_>],
+        n_head: usize,
+        head_dim: usize,
+        window: Option<usize>,
+    ) {
+        self.blocks.clear();
+        let mut first = 0;
+        for (span, &AttentionSpan { n, pos, plane }) in spans.iter().enumerate() {
+            let n_head_kv = plane.geometry().n_head_kv;
+            let group = n_head / n_head_kv;
+            let positions = (BLOCK_ROWS / group).max(1);
+            for offset in (0..n).step_by(positions) {
+                let (first, pos, n) = (first + offset, pos + offset, positions.min(n - offset));
+                let chunks = first_visible(pos, window) / CHUNK..(pos + n).div_ceil(CHUNK);
+                let block = |head_kv| {
+                    let (chunks, n_row) = (chunks.clone(), n * group);
+                    Block { span, head_kv, group, first, pos, n_row, chunks, partial: None }
+                };
+                self.blocks.extend((0..n_head_kv).map(block));
+            }
+            first += n;
+        }
+
+        self.tasks.clear();
+        self.unfinished.clear();
+        let share = self.blocks.iter().map(Block::cost).sum::<usize>() / (SPLIT_SHARE * threads);
+        let mut n_partial = 0;
+        for (index, block) in self.blocks.iter_mut().enumerate() {
+            if threads > 1 && block.chunks.len() > 1 && block.cost() > share {
+                block.partial = Some(n_partial);
+                n_partial += block.cost();
+                let task = |chunk| Task { block: index, chunk: Some(chunk), cost: block.n_row };
+                self.tasks.extend(block.chunks.clone().map(task));
+            } else {
+                self.tasks.push(Task { block: index, chunk: None, cost: block.cost() });
+            }
+            self.unfinished.push(AtomicUsize::new(block.chunks.len()));
+        }
+        // The longest first, so that the threads end together.
+        self.tasks.sort_unstable_by_key(|task| Reverse(task.cost));
+
+        grow(&mut self.partial, n_partial, Softmax::EMPTY);
+        grow(&mut self.partial_o, n_partial * head_dim, 0.0);
+        let n_row = self.blocks.iter().map(|block| block.n_row).max().unwrap_or(0);
+        self.workers.resize_with(threads.max(self.workers.len()), Worker::new);
+        for worker in &mut self.workers {
+            grow(&mut worker.softmax, n_row, Softmax::EMPTY);
+            grow(&mut worker.o, n_row * head_dim, 0.0);
+            grow(&mut worker.tile_o, MAX_ROWS * head_dim, 0.0);
+        }
+    }
+}
+
+impl Worker {
+    fn new() -> Self {
+        let scores = Box::new([[0.0; CHUNK]; MAX_ROWS]);
+        Self { scores, softmax: Vec::new(), o: Vec::new(), tile_o: Vec::new() }
+    }
+}
+
+fn grow<T: Clone>(items: &mut Vec<T>, len: usize, value: T) {
+    if items.len() < len {
+        items.resize(len, value);
+    }
+}
+
+/// The first position that a query at `pos` sees.
+fn first_visible(pos: usize, window: Option<usize>) -> usize {
+    window.map_or(0, |window| (pos + 1).saturating_sub(window))
+}
+
+/// The operands of a call, shared by its tasks.
+struct Run<'a> {
+    tier: Tier,
+    spans: &'a [AttentionSpan<'a>],
+    window: Option<usize>,
+    scoring: Scoring,
+    n_head: usize,
+    head_dim: usize,
+    q: &'a [f32],            // (n, n_head, head_dim)
+    gate: Option<&'a [f32]>, // (n, n_head, head_dim)
+    out: Disjoint<'a, f32>,  // (n, n_head, head_dim)
+    partial: Disjoint<'a, Softmax>,
+    partial_o: Disjoint<'a, f32>,
+}
+
+impl Run<'_> {
+    /// Computes a block.
+    fn whole(&self, block: &Block, worker: &mut Worker) {
+        let kv = KvHead::new(self.spans[block.span].plane, block.head_kv);
+        let Worker { scores, softmax, o, tile_o } = worker;
+        let (softmax, o) = (&mut softmax[..block.n_row], &mut o[..block.n_row * self.head_dim]);
+        softmax.fill(Softmax::EMPTY);
+        o.fill(0.0);
+        for chunk in block.chunks.clone() {
+            for first in (0..block.n_row).step_by(MAX_ROWS) {
+                let rows = first..block.n_row.min(first + MAX_ROWS);
+                let mut part = [Softmax::EMPTY; MAX_ROWS];
+                self.tile(&kv, block, chunk, rows.clone(), scores, &mut part, tile_o);
+                for ((row, part), part_o) in rows.zip(part).zip(tile_o.chunks_exact(self.head_dim)) {
+                    if !self.visible(block, row, chunk).is_empty() {
+                        join(self.tier, &mut softmax[row], self.row(o, row), part, part_o);
+                    }
+                }
+            }
+        }
+        for (row, &softmax) in softmax.iter().enumerate() {
+            self.finish(block, row, softmax, self.row(o, row));
+        }
+    }
+
+    /// Computes the partial results of one chunk of a split block.
+    fn split(&self, block: &Block, start: usize, chunk: usize, worker: &mut Worker) {
+        let kv = KvHead::new(self.spans[block.span].plane, block.head_kv);
+        let range = block.partial_of(start, chunk);
+        // SAFETY: each chunk of each split block is one task, and their ranges do not meet.
+        let partial = unsafe { self.partial.slice(range.clone()) };
+        // SAFETY: as above.
+        let partial_o = unsafe { self.partial_o.slice(range.start * self.head_dim..range.end * self.head_dim) };
+        for first in (0..block.n_row).step_by(MAX_ROWS) {
+            let rows = first..block.n_row.min(first + MAX_ROWS);
+            let (part, part_o) = (&mut partial[rows.clone()], &mut partial_o[first * self.head_dim..]);
+            self.tile(&kv, block, chunk, rows, &mut worker.scores, part, part_o);
+        }
+    }
+
+    /// Joins the chunks of a split block, in their order. All of its tasks have ended.
+    fn join_split(&self, block: &Block, start: usize, worker: &mut Worker) {
+        let range = start..start + block.cost();
+        // SAFETY: the tasks that write to this range have ended, and only the last of them comes here.
+        let partial = unsafe { self.partial.slice(range.clone()) };
+        // SAFETY: as above.
+        let partial_o = unsafe { self.partial_o.slice(range.start * self.head_dim..range.end * self.head_dim) };
+        for row in 0..block.n_row {
+            let o = self.row(&mut worker.o, row);
+            let mut softmax = Softmax::EMPTY;
+            o.fill(0.0);
+            for chunk in block.chunks.clone() {
+                if !self.visible(block, row, chunk).is_empty() {
+                    let slot = block.partial_of(0, chunk).start + row;
+                    join(self.tier, &mut softmax, o, partial[slot], self.row(partial_o, slot));
+                }
+            }
+            self.finish(block, row, softmax, o);
+        }
+    }
+
+    /// The partial results of up to [`MAX_ROWS`] query rows for a chunk. `part (n), part_o (n, head_dim)`
+    #[expect(clippy::too_many_arguments, reason = "the parts of a worker's memory are borrowed one by one")]
+    fn tile(
+        &self,
+        kv: &KvHead<'_>,
+        block: &Block,
+        chunk: usize,
+        rows: Range<usize>,
+        scores: &mut Scores,
+        part: &mut [Softmax],
+        part_o: &mut [f32],
+    ) {
+        let queries: [Query<'_>; MAX_ROWS] = std::array::from_fn(|index| {
+            let row = (rows.start + index).min(rows.end - 1);
+            Query { q: &self.q[self.place(block, row)], visible: self.visible(block, row, chunk) }
+        });
+        attend(self.tier, kv, self.scoring, &queries[..rows.len()], scores, part, part_o);
+    }
+
+    /// Writes the output of a query row.
+    fn finish(&self, block: &Block, row: usize, softmax: Softmax, o: &[f32]) {
+        let place = self.place(block, row);
+        // SAFETY: a query row is finished once, and different ones have different places.
+        let out = unsafe { self.out.slice(place.clone()) };
+        finish(self.tier, softmax, o, out);
+        if let Some(gate) = self.gate {
+            sigmoid_gate(self.tier, out, &gate[place]);
+        }
+    }
+
+    /// The positions of a chunk that a query row sees.
+    fn visible(&self, block: &Block, row: usize, chunk: usize) -> Range<usize> {
+        let pos = block.pos_of(row);
+        first_visible(pos, self.window).max(chunk * CHUNK)..(pos + 1).min((chunk + 1) * CHUNK)
+    }
+
+    /// Where the query and the output of a query row lie.
+    fn place(&self, block: &Block, row: usize) -> Range<usize> {
+        let (n, head) = block.place_of(row);
+        let start = (n * self.n_head + head) * self.head_dim;
+        start..start + self.head_dim
+    }
+
+    /// Row `row` of `values`. `(n, head_dim)`
+    fn row<'v>(&self, values: &'v mut [f32], row: usize) -> &'v mut [f32] {
+        &mut values[row * self.head_dim..][..self.head_dim]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Functions of eight lanes. Each is one sequence of IEEE operations, so all tiers agree in every bit.
+
+use std::f32::consts::LOG2_E;
+
+use crate::arch::simd::Simd;
+
+/// Below it the true value rounds to zero.
+const EXP_MIN: f32 = -104.0;
+/// Above it the true value is larger than any finite f32.
+const EXP_MAX: f32 = 89.0;
+/// Adding it to a small number rounds that number to an integer, which then stands in the lowest bits.
+const ROUND: f32 = 12_582_912.0;
+/// `ln 2` in two parts; products of the first with integers below 2^14 are exact.
+const LN_2: [f32; 2] = [0.693_359_4, -0.000_212_194_44];
+/// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln(2)/2`, lowest first; relative error of `e^r` below 2^-28.
+const EXP: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_393, 0.008_368_781, 0.001_381_446_5];
+
+/// `e^x`, within 1 ulp; 0 for `-inf`, `+inf` above the largest f32, NaN for NaN.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
+    let x = s.min(s.splat(EXP_MAX), s.max(s.splat(EXP_MIN), x));
+    let rounded = s.fma(x, s.splat(LOG2_E), s.splat(ROUND));
+    let n = s.sub(rounded, s.splat(ROUND));
+    let r = s.fma(n, s.splat(-LN_2[0]), x);
+    let r = s.fma(n, s.splat(-LN_2[1]), r);
+
+    let mut p = s.splat(EXP[4]);
+    for c in [EXP[3], EXP[2], EXP[1], EXP[0]] {
+        p = s.fma(p, r, s.splat(c));
+    }
+    let p = s.fma(s.mul(r, r), p, r);
+    let y = s.add(p, s.splat(1.0));
+
+    // The power of two in two steps, so that both are normal numbers where the result is not.
+    let n = s.sub_int(s.to_bits(rounded), s.splat_int(ROUND.to_bits().cast_signed()));
+    let half = s.sar::<1>(n);
+    let rest = s.sub_int(n, half);
+    s.mul(s.mul(y, power_of_two(s, half)), power_of_two(s, rest))
+}
+
+/// `2^n` for `n` in -126 to 127.
+#[inline(always)]
+fn power_of_two<S: Simd>(s: S, n: S::I) -> S::F {
+    s.of_bits(s.shl::<23>(s.add_int(n, s.splat_int(127))))
+}
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F) -> S::F {
+    s.div(s.splat(1.0), one_plus_exp_neg(s, x))
+}
+
+/// `x * sigmoid(x)`.
+#[inline(always)]
+pub(crate) fn silu<S: Simd>(s: S, x: S::F) -> S::F {
+    s.div(x, one_plus_exp_neg(s, x))
+}
+
+/// `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`, computed as `x * sigmoid(sqrt(8/pi) * (x + 0.044715 x^3))`.
+#[inline(always)]
+pub(crate) fn gelu_tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    const SQRT_8_OVER_PI: f32 = 1.595_769_2;
+    const CUBIC: f32 = SQRT_8_OVER_PI * 0.044_715;
+    let factor = s.fma(s.mul(x, x), s.splat(CUBIC), s.splat(SQRT_8_OVER_PI));
+    s.div(x, one_plus_exp_neg(s, s.mul(x, factor)))
+}
+
+#[inline(always)]
+fn one_plus_exp_neg<S: Simd>(s: S, x: S::F) -> S::F {
+    s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), x)))
+}
+
+/// The hyperbolic tangent, within 4 ulp.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F) -> S::F {
+    /// Below it the exponential form loses digits, and the polynomial is used.
+    const SMALL: f32 = 0.625;
+    /// Minimax coefficients of `(tanh(x)/x - 1) / x^2` in `x^2`, lowest first.
+    const TANH: [f32; 5] = [-0.333_332_8, 0.133_314_42, -0.053_739_71, 0.020_639_079, -0.005_704_978_5];
+
+    let bits = s.to_bits(x);
+    let magnitude = s.of_bits(s.and(bits, s.splat_int(i32::MAX)));
+    let sign = s.and(bits, s.splat_int(i32::MIN));
+
+    let square = s.mul(x, x);
+    let mut p = s.splat(TANH[4]);
+    for c in [TANH[3], TANH[2], TANH[1], TANH[0]] {
+        p = s.fma(p, square, s.splat(c));
+    }
+    let small = s.fma(s.mul(x, square), p, x);
+
+    let e = exp(s, s.add(magnitude, magnitude));
+    let large = s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))));
+    let y = s.select_lt(magnitude, s.splat(SMALL), small, large);
+    s.of_bits(s.or(s.to_bits(y), sign))
+}
+
+#[cfg(test)]
+mod tests;
