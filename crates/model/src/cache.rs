@@ -10,6 +10,8 @@ use crate::{Error, ModelSpec};
 #[derive(Debug)]
 pub struct KvCache {
     planes: Vec<KvPlane>,
+    /// Each layer's window.
+    windows: Vec<Option<usize>>,
     n_ctx: usize,
     /// Position of the first token of the batch in progress, or of the last one.
     begun: usize,
@@ -23,7 +25,8 @@ impl KvCache {
     /// When the memory can't be had.
     pub fn new(spec: &ModelSpec, device: &Device, n_ctx: usize) -> Result<Self, Error> {
         let planes = Self::geometry(spec, n_ctx).map(|geometry| KvPlane::zeros(device, geometry));
-        Ok(Self { planes: planes.collect::<Result<_, _>>()?, n_ctx, begun: 0, broken: false })
+        let windows = spec.layers.iter().map(|layer| layer.window).collect();
+        Ok(Self { planes: planes.collect::<Result<_, _>>()?, windows, n_ctx, begun: 0, broken: false })
     }
 
     /// The planes that a cache of `n_ctx` tokens has, first layer to last.
@@ -49,6 +52,32 @@ impl KvCache {
     pub fn clear(&mut self) {
         self.planes.iter_mut().for_each(KvPlane::reset);
         self.broken = false;
+    }
+
+    /// Forgets the tokens from position `pos` on, if every layer still holds what the token at `pos` sees.
+    ///
+    /// A sliding layer has overwritten rows that left its window, so it can't go back far once it has wrapped. Returns
+    /// whether the tokens were forgotten; if not, nothing has changed.
+    ///
+    /// # Errors
+    /// When the last forward pass failed in the middle.
+    pub fn truncate(&mut self, pos: usize) -> Result<bool, Error> {
+        if self.broken {
+            return Err(Error::BrokenCache);
+        }
+        if pos >= self.end() {
+            return Ok(pos == self.end());
+        }
+        let holds = |(plane, window): (&KvPlane, &Option<usize>)| {
+            plane.origin_logical() <= window.map_or(0, |window| (pos + 1).saturating_sub(window))
+        };
+        if !self.planes.iter().zip(&self.windows).all(holds) {
+            return Ok(false);
+        }
+        for plane in &mut self.planes {
+            plane.truncate(pos)?;
+        }
+        Ok(true)
     }
 
     /// The planes, first layer to last.

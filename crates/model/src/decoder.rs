@@ -296,6 +296,7 @@ impl Decoder {
                 let (k, v) = (k.slice(first_row, n)?, v.slice(first_row, n)?);
                 let window = spec.window.expect("only a sliding layer's plane can be too short");
                 let staging = staging_plane(&mut self.staging, spec);
+                staging.reset();
                 staging.copy_tail_from(plane, (pos + 1).saturating_sub(window))?;
                 pass.backend.append(Checked::new(Append { plane: staging, pos, k, v })?)?;
                 pass.backend.append(Checked::new(Append { plane, pos, k, v })?)?;

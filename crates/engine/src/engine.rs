@@ -1,0 +1,168 @@
+//! A backend and a decoder, and the sessions they serve.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use muser_memory::Device;
+use muser_model::{Decoder, KvCache, LogitRows, Model, Span, TapSink};
+use muser_ops::Backend;
+
+use crate::Error;
+
+/// Tokens that are processed at once: enough to amortise reading a weight, few enough to stay in the cache and to answer an
+/// interrupt soon.
+pub const DEFAULT_BATCH: usize = 256;
+
+/// Runs sessions over a backend.
+pub struct Engine {
+    backend: Box<dyn Backend>,
+    decoder: Decoder,
+    n_ctx: usize,
+}
+
+/// One conversation: its tokens, and the keys and values computed from them.
+#[derive(Debug)]
+pub struct Session {
+    cache: KvCache,
+    tokens: Vec<u32>,
+}
+
+impl Session {
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Longest sequence it holds, in tokens.
+    pub fn n_ctx(&self) -> usize {
+        self.cache.n_ctx()
+    }
+
+    /// Forgets all tokens.
+    pub fn clear(&mut self) {
+        self.cache.clear();
+        self.tokens.clear();
+    }
+
+    /// Keeps what can be reused for a sequence that starts with `tokens`: the longest common start, if the cache can go
+    /// back that far, else nothing. At least the last of `tokens` is left to be processed, so that its logits are computed.
+    /// Returns the number of tokens kept.
+    ///
+    /// What is kept holds the bits that processing the same tokens again would give.
+    pub fn reuse(&mut self, tokens: &[u32]) -> usize {
+        let common = self.tokens.iter().zip(tokens).take_while(|(held, given)| held == given).count();
+        let kept = common.min(tokens.len().saturating_sub(1));
+        match self.cache.truncate(kept) {
+            Ok(true) => self.tokens.truncate(kept),
+            Ok(false) | Err(_) => self.clear(),
+        }
+        self.tokens.len()
+    }
+}
+
+/// What [`Engine::advance`] reports to and asks of its caller.
+pub(crate) struct Advance<'a> {
+    /// Index of the first token whose logits are wanted; the number of tokens for none.
+    pub logits_from: usize,
+    /// Called after each batch with the number of tokens done; a break ends the pass with [`Error::Interrupted`].
+    pub on_batch: &'a mut dyn FnMut(usize) -> ControlFlow<()>,
+    /// Called with each wanted token's index and logits, in order.
+    pub on_logits: &'a mut dyn FnMut(usize, &mut [f32]) -> Result<(), Error>,
+    /// Records taps.
+    pub taps: Option<&'a mut dyn TapSink>,
+}
+
+impl Engine {
+    /// An engine for sessions of up to `n_ctx` tokens, that processes up to `n_batch` tokens at once.
+    ///
+    /// # Errors
+    /// When the memory can't be had.
+    pub fn new(model: Arc<Model>, backend: Box<dyn Backend>, n_batch: usize, n_ctx: usize) -> Result<Self, Error> {
+        let decoder = Decoder::new(model, backend.device(), n_batch.min(n_ctx), n_ctx)?;
+        Ok(Self { backend, decoder, n_ctx })
+    }
+
+    /// What computes, in words.
+    pub fn describe_backend(&self) -> String {
+        self.backend.describe()
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        self.decoder.model()
+    }
+
+    /// The device that sessions live on.
+    pub fn device(&self) -> &Device {
+        self.backend.device()
+    }
+
+    /// Longest sequence of a session, in tokens.
+    pub fn n_ctx(&self) -> usize {
+        self.n_ctx
+    }
+
+    /// A session without tokens.
+    ///
+    /// # Errors
+    /// When the memory can't be had.
+    pub fn session(&self) -> Result<Session, Error> {
+        let cache = KvCache::new(self.model().spec(), self.device(), self.n_ctx)?;
+        Ok(Session { cache, tokens: Vec::new() })
+    }
+
+    /// Appends `tokens` to a session, batch by batch.
+    ///
+    /// On an error or a break the session holds the batches that were completed, or is cleared if one was torn.
+    pub(crate) fn advance(
+        &mut self,
+        session: &mut Session,
+        tokens: &[u32],
+        mut advance: Advance<'_>,
+    ) -> Result<(), Error> {
+        let n_vocab = self.model().spec().n_vocab;
+        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= n_vocab) {
+            return Err(Error::UnknownToken { id, n_vocab });
+        }
+        let mut done = 0;
+        for batch in tokens.chunks(self.decoder.n_batch()) {
+            let logits = match advance.logits_from.saturating_sub(done) {
+                from if from >= batch.len() => LogitRows::None,
+                from => LogitRows::From(from),
+            };
+            let mut spans = [Span { tokens: batch, cache: &mut session.cache, logits }];
+            let selected = self.decoder.forward(self.backend.as_mut(), &mut spans, advance.taps.as_deref_mut());
+            let selected = selected.inspect_err(|_| session.clear())?;
+            session.tokens.extend_from_slice(batch);
+            let first_index = done + batch.len() - selected;
+            self.logits(session, first_index, selected, &mut advance)?;
+            done += batch.len();
+            if (advance.on_batch)(done).is_break() {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    fn logits(
+        &mut self,
+        session: &Session,
+        first_index: usize,
+        selected: usize,
+        advance: &mut Advance<'_>,
+    ) -> Result<(), Error> {
+        let (n_vocab, at_once) = (self.model().spec().n_vocab, self.decoder.n_logit_rows());
+        for first in (0..selected).step_by(at_once) {
+            let n = at_once.min(selected - first);
+            let logits = self.decoder.logits(self.backend.as_mut(), first, n, advance.taps.as_deref_mut())?;
+            for (row, logits) in logits.chunks_exact_mut(n_vocab).enumerate() {
+                if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
+                    let pos = session.tokens.len() - selected + first + row;
+                    return Err(Error::NotFinite { pos, id });
+                }
+                (advance.on_logits)(first_index + first + row, logits)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong between a file and its text.
+
+use std::path::PathBuf;
+
+/// Why a model could not be loaded, or a request not be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file is not a model that can be run.
+    #[error("{path}: {source}", path = path.display())]
+    BadModel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: BadModel,
+    },
+    /// The file could not be opened or mapped, or memory could not be had.
+    #[error(transparent)]
+    Memory(#[from] muser_memory::Error),
+    /// A forward pass was refused or failed.
+    #[error(transparent)]
+    Model(#[from] muser_model::Error),
+    /// A sampler setting out of range, or logits that can't be sampled.
+    #[error(transparent)]
+    Sampler(#[from] crate::sampler::SamplerError),
+    /// Tokens or text that the vocabulary can't take.
+    #[error(transparent)]
+    Text(#[from] muser_text::TextError),
+    /// The chat template failed.
+    #[error(transparent)]
+    Template(#[from] muser_text::template::TemplateError),
+    /// A request without a token to start from.
+    #[error("nothing to continue: the prompt has no tokens, and the vocabulary has no token that begins a text")]
+    EmptyPrompt,
+    /// The prompt leaves no room for an answer.
+    #[error("the prompt has {tokens} tokens, and the context holds {n_ctx}: raise --ctx or shorten the prompt")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Tokens that fit.
+        n_ctx: usize,
+    },
+    /// A token id that the vocabulary does not have.
+    #[error("token {id} is not in the vocabulary of {n_vocab} tokens")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// Size of the vocabulary.
+        n_vocab: usize,
+    },
+    /// The model computed values that are not numbers.
+    #[error("the logits after token {pos} hold a value that is not finite (token {id}): the weights or the state are damaged")]
+    NotFinite {
+        /// Position of the token they follow.
+        pos: usize,
+        /// First token id with such a value.
+        id: usize,
+    },
+    /// The text has too few tokens for one chunk.
+    #[error("the text has {tokens} tokens, and one chunk needs {needed}")]
+    TextTooShort {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens that a chunk has.
+        needed: usize,
+    },
+    /// The caller asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What is wrong with a model file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadModel {
+    /// Its header.
+    #[error(transparent)]
+    Gguf(#[from] muser_gguf::Error),
+    /// Its shape or tensors.
+    #[error(transparent)]
+    Model(#[from] muser_model::Error),
+    /// Its vocabulary.
+    #[error(transparent)]
+    Text(#[from] muser_text::TextError),
+    /// Its chat template.
+    #[error("chat template: {0}")]
+    Template(#[from] muser_text::template::TemplateError),
+    /// Its tensors' places in the file.
+    #[error(transparent)]
+    Memory(#[from] muser_memory::Error),
+}
