@@ -41,6 +41,12 @@ pub(crate) fn place(
     for tensor in tensors {
         placed.push(place_one(tensor, data_offset, alignment, file_len)?);
     }
+    // Of all that are cut off, the furthest says how long the file should be.
+    if let Some(last) = placed.iter().max_by_key(|tensor| tensor.byte_range().end)
+        && last.byte_range().end > file_len
+    {
+        return Err(past_end(last, last.offset(), file_len));
+    }
 
     // Writers keep the table's order, but nothing asks them to.
     let mut by_offset: Vec<&TensorInfo<'_>> = placed.iter().collect();
@@ -65,13 +71,13 @@ fn place_one(tensor: TensorInfo<'_>, data_offset: u64, alignment: u32, file_len:
         return Err(Error::Misaligned { tensor: shown(name), offset: in_data, alignment });
     }
     let offset = data_offset.checked_add(in_data);
-    match offset.and_then(|offset| offset.checked_add(size_bytes)) {
-        Some(end) if end <= file_len => Ok(tensor.at(data_offset + in_data)),
-        _ => Err(Error::PastEnd {
-            tensor: shown(name),
-            offset: offset.unwrap_or(u64::MAX),
-            size_bytes,
-            present_bytes: file_len,
-        }),
+    match offset.filter(|offset| offset.checked_add(size_bytes).is_some()) {
+        Some(offset) => Ok(tensor.at(offset)),
+        None => Err(past_end(&tensor, offset.unwrap_or(u64::MAX), file_len)),
     }
+}
+
+fn past_end(tensor: &TensorInfo<'_>, offset: u64, file_len: u64) -> Error {
+    let size_bytes = tensor.size_bytes();
+    Error::PastEnd { tensor: shown(tensor.name()), offset, size_bytes, present_bytes: file_len }
 }
