@@ -152,10 +152,11 @@ impl Subject<'_> {
         command.arg(self.muser).arg(self.model).arg(data(&format!("{}-truth.json", self.golden.name)));
         command.args(["--mean", bounds.mean, "--max", bounds.max, "--margin", bounds.margin, "--"]).args(flags);
         let output = python::output(&mut command, || progress.at(0))?;
-        let line = [output.stdout, output.stderr].concat();
-        let line = String::from_utf8_lossy(&line).trim().to_owned();
-        ensure!(output.status.success(), line);
-        Ok(line.trim_start_matches("ok ").to_owned())
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned();
+        // The verdict stands at the start of the comparison's own line.
+        let facts = said.trim_start_matches("ok ").trim_start_matches("FAIL ").to_owned();
+        ensure!(output.status.success(), facts);
+        Ok(facts)
     }
 
     /// The tokens of every recorded string, with control tokens as plain text and parsed.
