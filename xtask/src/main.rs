@@ -56,6 +56,9 @@ enum Command {
     },
 }
 
+/// Most tokens of the demo's answer: enough for its question, and soon over when the model rambles.
+const DEMO_LEN: &str = "200";
+
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,7 +98,7 @@ fn run(command: Command) -> Result<()> {
 fn demo(cache: &Cache, prompt: &str) -> Result<()> {
     let models = fetch::models(cache, &catalog::select(&["smollm2".to_owned()])?)?;
     let muser = build::release_binary()?;
-    let error = process::Command::new(&muser).arg("run").args(models).arg(prompt).exec();
+    let error = process::Command::new(&muser).arg("run").args(models).arg(prompt).args(["-n", DEMO_LEN]).exec();
     Err(error).with_context(|| format!("cannot start {}", muser.display()))
 }
 
