@@ -1,5 +1,7 @@
 //! Allocations: a device's memory, seen as elements.
 
+use std::io;
+
 use crate::device::Charge;
 use crate::mapping::Pages;
 use crate::page::round_up_to_page;
@@ -52,6 +54,11 @@ impl Allocation {
 
     pub(crate) fn device_size_bytes(&self) -> usize {
         self.pages.size_bytes()
+    }
+
+    /// Asks the operating system to keep the memory where it is.
+    pub(crate) fn lock_resident(&self) -> io::Result<()> {
+        self.pages.lock(0..self.pages.size_bytes())
     }
 
     pub(crate) fn as_slice<T: Element>(&self) -> &[T] {

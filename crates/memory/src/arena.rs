@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::file::SourceFile;
 use crate::windows::cover;
 use crate::{Device, Error, GpuByteView, GpuBytes, ModelFile, Result};
 
@@ -13,7 +15,7 @@ pub struct Arena {
     windows: Vec<GpuBytes>,
     regions: Vec<Region>,
     by_name: HashMap<String, RegionId>,
-    files: Vec<ModelFile>,
+    sources: Vec<Arc<SourceFile>>,
 }
 
 /// A region as the reader of a file format finds it.
@@ -52,12 +54,8 @@ impl Arena {
     /// of the device: each with the region's name and the numbers.
     pub fn new(device: &Device, files: Vec<ModelFile>, regions: impl IntoIterator<Item = RegionSpec>) -> Result<Self> {
         let layout = Layout::new(device, &files, regions)?;
-        let windows = layout
-            .windows
-            .iter()
-            .map(|window| GpuBytes::map(device, files[window.file_no].mapping(), window.bytes.clone()))
-            .collect::<Result<_>>()?;
-        Ok(layout.into_arena(windows, files))
+        let windows = layout.map(device, &files)?;
+        Ok(layout.into_arena(windows, files.into_iter().map(|file| file.mapping().source().clone()).collect()))
     }
 
     /// The bytes of a region.
@@ -87,31 +85,36 @@ impl Arena {
         &self.windows
     }
 
-    /// Checks that no file changed since it was opened.
+    /// Checks that no file changed since it was opened, as [`ModelFile::check_unchanged`]. Cheap enough to ask after every
+    /// answer: a file cut inside its last page, or written in place, raises no bus error and would go unnoticed.
     ///
     /// # Errors
     ///
     /// [`Error::FileChanged`] for the first that did.
     pub fn check_unchanged(&self) -> Result<()> {
-        self.files.iter().try_for_each(ModelFile::check_unchanged)
+        self.sources.iter().try_for_each(|source| source.check_unchanged())
     }
 }
 
 /// Where everything goes, before a byte is mapped or read.
-struct Layout {
+pub(crate) struct Layout {
     windows: Vec<Window>,
     regions: Vec<Region>,
     by_name: HashMap<String, RegionId>,
 }
 
 /// The part `bytes` of a file, to become one buffer.
-struct Window {
-    file_no: usize,
-    bytes: Range<usize>,
+pub(crate) struct Window {
+    pub(crate) file_no: usize,
+    pub(crate) bytes: Range<usize>,
 }
 
 impl Layout {
-    fn new(device: &Device, files: &[ModelFile], specs: impl IntoIterator<Item = RegionSpec>) -> Result<Self> {
+    pub(crate) fn new(
+        device: &Device,
+        files: &[ModelFile],
+        specs: impl IntoIterator<Item = RegionSpec>,
+    ) -> Result<Self> {
         let mut regions = Vec::new();
         let mut by_name = HashMap::new();
         // (file number, bytes in the file, index in `regions`)
@@ -137,8 +140,24 @@ impl Layout {
         Ok(Self { windows, regions, by_name })
     }
 
-    fn into_arena(self, windows: Vec<GpuBytes>, files: Vec<ModelFile>) -> Arena {
-        Arena { windows, regions: self.regions, by_name: self.by_name, files }
+    pub(crate) fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// Bytes of all windows.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.windows.iter().map(|window| window.bytes.len() as u64).sum()
+    }
+
+    /// Makes every window a part of its file's mapping.
+    pub(crate) fn map(&self, device: &Device, files: &[ModelFile]) -> Result<Vec<GpuBytes>> {
+        let map = |window: &Window| GpuBytes::map(device, files[window.file_no].mapping(), window.bytes.clone());
+        self.windows.iter().map(map).collect()
+    }
+
+    /// Joins the layout with its windows, one for each in [`windows`](Self::windows).
+    pub(crate) fn into_arena(self, windows: Vec<GpuBytes>, sources: Vec<Arc<SourceFile>>) -> Arena {
+        Arena { windows, regions: self.regions, by_name: self.by_name, sources }
     }
 }
 

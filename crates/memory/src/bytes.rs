@@ -1,5 +1,6 @@
 //! Weights: immutable bytes, mapped or owned, and the views into them.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -78,8 +79,16 @@ impl GpuBytes {
     ///
     /// When the size passes the device's limits, or the system has no memory.
     pub fn from_slice(device: &Device, bytes: &[u8]) -> Result<Self> {
-        let mut allocation = Allocation::of::<u8>(device, "weights", bytes.len())?;
-        allocation.as_mut_slice().copy_from_slice(bytes);
+        Self::filled(device, bytes.len(), |room| {
+            room.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    /// Allocates `len` bytes and lets `fill` write them, the last one to do so.
+    pub(crate) fn filled(device: &Device, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
+        let mut allocation = Allocation::of::<u8>(device, "weights", len)?;
+        fill(allocation.as_mut_slice())?;
         Ok(Self { backing: Backing::Allocated(allocation) })
     }
 
@@ -107,6 +116,22 @@ impl GpuBytes {
     /// Whether the bytes are a file's own pages rather than a copy.
     pub fn is_mapped(&self) -> bool {
         matches!(self.backing, Backing::Mapped { .. })
+    }
+
+    /// The mapping and the part of it that this is, if it is one.
+    pub(crate) fn mapped(&self) -> Option<(&FileMapping, &Range<usize>)> {
+        match &self.backing {
+            Backing::Allocated(_) => None,
+            Backing::Mapped { mapping, window, .. } => Some((mapping, window)),
+        }
+    }
+
+    /// Asks the operating system to keep the bytes in memory for as long as they are mapped.
+    pub(crate) fn lock_resident(&self) -> io::Result<()> {
+        match &self.backing {
+            Backing::Allocated(allocation) => allocation.lock_resident(),
+            Backing::Mapped { mapping, window, .. } => mapping.lock_resident(window.clone()),
+        }
     }
 
     /// The `len` bytes from `offset` on. A view of no bytes at the very end is allowed.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::FileIdentity;
+use crate::{FileIdentity, Refusal};
 
 /// Every failure of the substrate. Messages name the thing, what was found and what was expected.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +106,17 @@ pub enum Error {
         /// Now.
         now: FileIdentity,
     },
+    /// A load that was told to stop.
+    #[error("loading was cancelled after {done_bytes} of {total_bytes} bytes")]
+    Cancelled {
+        /// Bytes that were in memory.
+        done_bytes: u64,
+        /// Bytes that would have been.
+        total_bytes: u64,
+    },
+    /// A plan that takes more memory than there is.
+    #[error("does not fit into memory: {0}")]
+    DoesNotFit(Box<Refusal>),
     /// A handler for bus errors that the operating system refused.
     #[error("could not install the handler for bus errors: {source}")]
     SignalHandler {

@@ -87,17 +87,21 @@ impl Drop for Watch {
     }
 }
 
+/// Bytes of all model files that are mapped now.
+pub(crate) fn mapped_bytes() -> u64 {
+    entries().filter(|entry| entry.is_mapped.load(Ordering::Acquire)).map(|entry| entry.size_bytes as u64).sum()
+}
+
 /// The entry whose mapping holds `address`. Neither allocates nor locks.
 fn mapped_at(address: usize) -> Option<&'static Entry> {
+    entries()
+        .find(|entry| entry.is_mapped.load(Ordering::Acquire) && address.wrapping_sub(entry.start) < entry.size_bytes)
+}
+
+fn entries() -> impl Iterator<Item = &'static Entry> {
     // SAFETY: null, or an entry that was whole when it was published and is never freed.
-    let mut next: Option<&'static Entry> = unsafe { MAPPED.load(Ordering::Acquire).as_ref() };
-    while let Some(entry) = next {
-        if entry.is_mapped.load(Ordering::Acquire) && address.wrapping_sub(entry.start) < entry.size_bytes {
-            return Some(entry);
-        }
-        next = entry.next;
-    }
-    None
+    let head: Option<&'static Entry> = unsafe { MAPPED.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(head, |entry| entry.next)
 }
 
 fn install() -> Result<()> {

@@ -49,6 +49,7 @@
 
 mod allocation;
 mod arena;
+mod available;
 mod buffer;
 mod bytes;
 mod device;
@@ -56,14 +57,18 @@ mod error;
 mod fault;
 mod file;
 mod kv;
+mod load;
 mod mapping;
 mod page;
+mod plan;
+mod residency;
 mod windows;
 
 #[cfg(test)]
 mod file_tests;
 
 pub use arena::{Arena, Region, RegionId, RegionSpec};
+pub use available::{Availability, MemoryLimit, peak_resident_bytes};
 pub use buffer::{GpuBuffer, GpuHalfBuffer, POISON_BITS};
 pub use bytes::{GpuByteView, GpuBytes};
 pub use device::{Capabilities, Device, HazardTracking, HostLimits, Storage, StorageOptions};
@@ -71,8 +76,11 @@ pub use error::Error;
 pub use fault::report_bus_errors;
 pub use file::{FileIdentity, ModelFile};
 pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};
+pub use load::{LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, OnProgress};
 pub use mapping::FileMapping;
 pub use page::page_size;
+pub use plan::{KvLayer, Plan, PlanRequest, PlanRow, Refusal};
+pub use residency::Residency;
 
 /// What every fallible function here returns.
 pub type Result<T> = std::result::Result<T, Error>;

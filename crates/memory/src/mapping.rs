@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fault::Watch;
 use crate::file::SourceFile;
-use crate::page::round_up_to_page;
+use crate::page::{page_size, round_up_to_page};
 use crate::{Error, Result};
 
 /// Whole pages mapped into the address space, unmapped on drop. Owned, never aliased by another `Pages`.
@@ -54,6 +55,40 @@ impl Pages {
     /// Mapped bytes, a multiple of the page size.
     pub(crate) fn size_bytes(&self) -> usize {
         self.size_bytes
+    }
+
+    /// Locks the pages of `range`, which begins on one, in memory until they are unmapped.
+    pub(crate) fn lock(&self, range: Range<usize>) -> io::Result<()> {
+        let (start, len) = self.part(range);
+        // SAFETY: the range lies in this mapping. Locking changes no byte.
+        Ok(unsafe { rustix::mm::mlock(start, len) }?)
+    }
+
+    /// Brings the pages of `range`, which begins on one, into memory and into the page table.
+    #[cfg(target_os = "linux")]
+    fn populate(&self, range: Range<usize>) -> rustix::io::Result<()> {
+        let (start, len) = self.part(range);
+        // SAFETY: the range lies in this mapping. Populating for reads changes no byte, and where a page can't be had it
+        // returns an error instead of raising a bus error.
+        unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxPopulateRead) }
+    }
+
+    /// Which of the pages in `range`, which begins on one, are in memory: bit 0 of each answer.
+    fn resident_pages(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
+        let (start, len) = self.part(range);
+        let mut resident = vec![0_u8; len.div_ceil(page_size())];
+        // SAFETY: the range lies in this mapping, and `resident` has a byte for each of its pages.
+        if unsafe { libc::mincore(start, len, resident.as_mut_ptr().cast()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(resident)
+    }
+
+    /// Address and length of a part of the mapping that begins on a page.
+    fn part(&self, range: Range<usize>) -> (*mut c_void, usize) {
+        assert!(range.start <= range.end && range.end <= self.size_bytes, "{range:?} of {} bytes", self.size_bytes);
+        assert!(range.start.is_multiple_of(page_size()), "{range:?} does not begin on a page");
+        (self.start.as_ptr().wrapping_add(range.start).cast(), range.len())
     }
 }
 
@@ -108,6 +143,45 @@ impl FileMapping {
     /// of the file; only devices, which wrap whole pages, ever come to see them.
     pub fn device_size_bytes(&self) -> usize {
         self.pages.size_bytes()
+    }
+
+    /// Brings the pages of `range`, which begins on one, into memory. Nothing is copied.
+    pub(crate) fn populate(&self, range: Range<usize>) -> Result<()> {
+        #[cfg(target_os = "linux")]
+        match self.pages.populate(range.clone()) {
+            Ok(()) => return Ok(()),
+            // Kernels before 5.14 don't know the call.
+            Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => {
+                let failed = || self.source.failed("bring the mapped file into memory", error.into());
+                return Err(self.source.check_unchanged().err().unwrap_or_else(failed));
+            }
+        }
+        for byte in self.as_slice()[range].iter().step_by(page_size()) {
+            std::hint::black_box(*byte);
+        }
+        Ok(())
+    }
+
+    /// Asks the operating system to keep the pages of `range`, which begins on one, in memory.
+    pub(crate) fn lock_resident(&self, range: Range<usize>) -> io::Result<()> {
+        self.pages.lock(range)
+    }
+
+    /// The share of the file that is in the page cache, 0 to 1, from samples all over it. `None`: the system doesn't say.
+    /// (Linux says so only to who may write the file; others are told that all of it is.)
+    pub(crate) fn cached_share(&self) -> Option<f64> {
+        const N_SAMPLES: usize = 64;
+        let sample_bytes = 16 * page_size();
+        let step = (self.pages.size_bytes() / N_SAMPLES).max(sample_bytes).next_multiple_of(page_size());
+        let (mut n_pages, mut n_resident) = (0, 0);
+        for start in (0..self.pages.size_bytes()).step_by(step) {
+            let end = self.pages.size_bytes().min(start + sample_bytes);
+            let resident = self.pages.resident_pages(start..end).ok()?;
+            n_pages += resident.len();
+            n_resident += resident.iter().filter(|&page| page & 1 == 1).count();
+        }
+        Some(n_resident as f64 / n_pages as f64)
     }
 
     pub(crate) fn source(&self) -> &Arc<SourceFile> {

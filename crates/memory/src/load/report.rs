@@ -1,0 +1,35 @@
+//! What a load did.
+
+use std::time::Duration;
+
+use super::{LoadPath, LoadPolicy};
+use crate::Residency;
+
+/// What was asked for, what was done, and what it took.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoadReport {
+    /// The policy asked for.
+    pub asked: LoadPolicy,
+    /// The path taken.
+    pub engaged: LoadPath,
+    /// Why that path.
+    pub reason: String,
+    /// Bytes of weights that are the file's own pages.
+    pub bytes_mapped: u64,
+    /// Bytes of weights that were copied.
+    pub bytes_copied: u64,
+    /// Time from the index to the last byte in memory.
+    pub duration: Duration,
+    /// The most bytes of memory that the process had so far, file pages included; `None` where the system doesn't say.
+    pub peak_resident_bytes: Option<u64>,
+    /// Whether the weights are kept in memory.
+    pub residency: Residency,
+}
+
+impl LoadReport {
+    /// Bytes of weights a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        (self.bytes_mapped + self.bytes_copied) as f64 / self.duration.as_secs_f64()
+    }
+}
