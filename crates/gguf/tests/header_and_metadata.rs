@@ -45,7 +45,9 @@ fn versions_other_than_2_and_3_are_refused_with_their_number() {
 fn a_big_endian_file_is_named_as_such() {
     for version in [1_u32, 2, 3, 4] {
         assert_refused(&Raw { version: version.swap_bytes(), ..Raw::new() }, &["big-endian"]);
-        assert_refused(&Raw { magic: *b"FUGG", version: version.swap_bytes(), ..Raw::new() }, &["big-endian"]);
+        for version in [version, version.swap_bytes()] {
+            assert_refused(&Raw { magic: *b"FUGG", version, ..Raw::new() }, &["big-endian"]);
+        }
     }
 }
 
@@ -111,6 +113,12 @@ fn nested_arrays_are_read_to_the_cap_and_refused_beyond() {
     for levels in [caps::ARRAY_DEPTH + 1, 10_000] {
         assert_refused(&Raw::new().entry("deep", ARRAY, &nested(levels)), &["deep", "levels of arrays", "at most 4"]);
     }
+}
+
+#[test]
+fn a_nested_array_is_held_against_the_fewest_bytes_its_arrays_take() {
+    let raw = Raw::new().entry("k", ARRAY, &array(ARRAY, 1000, &array(U8, 0, &[])));
+    assert_refused(&raw, &["\"k\"", "needs 12000 bytes", "12 left"]);
 }
 
 #[test]
@@ -198,6 +206,10 @@ fn a_head_too_short_is_told_from_a_file_too_short() {
     for len in head_len..=file.len() {
         assert_eq!(Gguf::parse(&file[..len], file.len() as u64).unwrap(), parse(&file).unwrap());
     }
+    // What is missing ends exactly with the file.
+    let file = Raw::new().entry("x", U64, &[0; 8]).file();
+    let error = Gguf::parse(&file[..file.len() - 8], file.len() as u64).unwrap_err();
+    assert!(matches!(error, Error::HeadTooShort { needed_bytes, .. } if needed_bytes == file.len() as u64));
     assert!(matches!(Gguf::parse(&file, 40).unwrap_err(), Error::HeadLongerThanFile { file_bytes: 40, .. }));
 }
 

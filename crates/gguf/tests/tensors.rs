@@ -55,6 +55,8 @@ fn sizes_that_overflow_are_refused_whichever_product_does() {
         let raw = Raw::new().tensor("t", dims, F32, 0).data(64);
         assert_refused(&raw, &["\"t\"", "overflows"]);
     }
+    // Only the elements overflow: Q4_K has fewer bytes than elements.
+    assert_refused(&Raw::new().tensor("t", &[1 << 32, 1 << 32], Q4_K, 0).data(64), &["\"t\"", "overflows"]);
     // Fits 64 bits in elements and bytes: refused by the file's length instead.
     assert_refused(&Raw::new().tensor("t", &[32, (1 << 42) + 1], F32, 0).data(64), &["\"t\"", "cut short"]);
 }
@@ -73,7 +75,8 @@ fn a_tensor_past_the_end_of_the_file_is_refused_with_both_lengths() {
 
 #[test]
 fn offsets_that_overflow_are_past_the_end() {
-    for offset in [u64::MAX - 31, (u64::MAX - 31) / 2 / 32 * 32, 1 << 40] {
+    // The data starts at 64: the sum with the start overflows, then the sum with the size, then neither.
+    for offset in [u64::MAX - 31, u64::MAX - 31 - 64, 1 << 63, 1 << 40] {
         assert_refused(&Raw::new().tensor("t", &[8], F32, offset).data(64), &["\"t\"", "cut short"]);
     }
 }
