@@ -184,3 +184,6 @@ fn letters_start(text: &str, pos: usize, first: char, class: Class) -> Option<us
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
