@@ -165,3 +165,98 @@ fn kibibytes(text: &str, field: &str) -> Option<u64> {
 fn stat_field(text: &str, field: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' ')?.parse().ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Linux system's files.
+    fn system(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn answers(files: &[(&str, &str)]) -> Vec<(String, u64)> {
+        let limits = Availability::of_linux(system(files).path()).limits;
+        limits.into_iter().map(|limit| (limit.source, limit.available_bytes)).collect()
+    }
+
+    #[test]
+    fn m25_mem_available_is_read_in_bytes() {
+        let meminfo = "MemTotal:       24684092 kB\nMemFree:  1 kB\nMemAvailable:   23341600 kB\n";
+        assert_eq!(answers(&[("proc/meminfo", meminfo)]), [("MemAvailable".into(), 23_341_600 * 1024)]);
+    }
+
+    #[test]
+    fn m25_a_version_2_group_and_those_around_it_limit() {
+        let found = answers(&[
+            ("proc/self/cgroup", "0::/service/muser\n"),
+            ("sys/fs/cgroup/service/muser/memory.max", "max\n"),
+            ("sys/fs/cgroup/service/muser/memory.current", "100\n"),
+            ("sys/fs/cgroup/service/memory.max", "10000\n"),
+            ("sys/fs/cgroup/service/memory.current", "7000\n"),
+            ("sys/fs/cgroup/service/memory.stat", "anon 1000\nactive_file 400\ninactive_file 5000\n"),
+        ]);
+        assert_eq!(found, [("/sys/fs/cgroup/service/memory.max".into(), 10_000 - (7000 - 5400))]);
+    }
+
+    #[test]
+    fn m25_a_version_1_group_limits() {
+        let found = answers(&[
+            ("proc/self/cgroup", "5:devices:/a\n4:cpu,memory:/a\n"),
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "4096\n"),
+            ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "1000\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1000\n"),
+        ]);
+        assert_eq!(found, [("/sys/fs/cgroup/memory/a/memory.limit_in_bytes".into(), 3096)]);
+    }
+
+    #[test]
+    fn m25_in_a_container_the_group_is_at_the_mount() {
+        let found = answers(&[
+            ("proc/self/cgroup", "0::/outside/of/the/container\n"),
+            ("sys/fs/cgroup/memory.max", "4096\n"),
+            ("sys/fs/cgroup/memory.current", "96\n"),
+        ]);
+        assert_eq!(found, [("/sys/fs/cgroup/memory.max".into(), 4000)]);
+    }
+
+    #[test]
+    fn m25_an_address_space_limit_limits() {
+        let limits =
+            |soft: &str| format!("Limit  Soft Limit  Hard Limit  Units\nMax address space  {soft}  unlimited  bytes\n");
+        let status = ("proc/self/status", "VmPeak: 9 kB\nVmSize:\t       4 kB\n");
+        let found = answers(&[("proc/self/limits", &limits("100000")), status]);
+        assert_eq!(found[0].0, "address space limit");
+        assert!(found[0].1 >= 100_000 - 4096, "mapped model files come on top");
+        assert_eq!(answers(&[("proc/self/limits", &limits("unlimited")), status]), []);
+    }
+
+    #[test]
+    fn m25_a_source_that_does_not_answer_is_unknown_and_not_zero() {
+        assert_eq!(answers(&[]), []);
+        assert_eq!(answers(&[("proc/meminfo", "MemAvailable: much\n"), ("proc/self/cgroup", "nonsense\n")]), []);
+        assert_eq!(Availability::default().least(), None);
+    }
+
+    #[test]
+    fn the_source_that_leaves_the_least_counts() {
+        let limit = |source: &str, available_bytes| MemoryLimit { source: source.into(), available_bytes };
+        let availability = Availability { limits: vec![limit("a", 3), limit("b", 1), limit("c", 2)] };
+        assert_eq!(availability.least().unwrap().source, "b");
+    }
+
+    #[test]
+    fn this_system_says_what_is_available_and_what_was_used() {
+        let least = Availability::observe().least().cloned().expect("every supported system answers");
+        assert!(least.available_bytes > 0, "{least:?}");
+        assert!(peak_resident_bytes().unwrap() > 1 << 20, "a running test takes a mebibyte");
+        assert!(physical_pages().unwrap() > 0);
+    }
+}

@@ -1,4 +1,4 @@
-//! The memory substrate: mappings, arenas, buffers, views and KV planes.
+//! The memory substrate: mappings, arenas, buffers, views, KV planes and plans.
 //!
 //! On unified memory the CPU and the GPU read the same physical bytes, so loading a model should copy nothing and
 //! nothing should be allocated that wasn't planned. This crate owns every byte that a kernel touches; it knows no file
@@ -41,11 +41,31 @@
 //! # Ok::<(), muser_memory::Error>(())
 //! ```
 //!
+//! [`Arena::load`] brings the weights into memory too, mapped or read as asked ([`LoadPolicy`]), and returns a
+//! [`LoadReport`] of what it did and what it cost. A file that changes under its mapping is found by
+//! [`Arena::check_unchanged`]; one that shrinks raises a bus error, which [`report_bus_errors`] turns into a message that
+//! names the file and an exit code.
+//!
 //! # The KV cache
 //!
 //! [`KvPlane`] is one layer's K and V: a ring of rows addressed by token position, with the layout that the attention
 //! kernels read. Its page says how rows, positions and bits relate. A [`DetachedGeneration`] is a second set of planes that
 //! is filled aside and swapped in whole.
+//!
+//! # The plan
+//!
+//! Memory is budgeted before it is allocated: a [`PlanRequest`] says what a model wants, [`Availability`] what there is,
+//! and [`PlanRequest::fit`] returns the [`Plan`], or a [`Refusal`] with the numbers and what would fit. Planes are made
+//! from the same [`KvLayer::geometry`] that the plan counts.
+//!
+//! # Systems
+//!
+//! Unix: memory, mappings, locks and signals go through POSIX calls, in `mapping`, `file` and `fault`, which is where
+//! another system would come in. `unsafe` is confined to `mapping` (the calls), `allocation` (pages as elements), `fault`
+//! (the signal handler) and two look-ups in `available`.
+
+#[cfg(not(unix))]
+compile_error!("muser-memory maps files and memory by POSIX calls; see `mapping`, `file` and `fault` for a port");
 
 mod allocation;
 mod arena;
@@ -64,6 +84,10 @@ mod plan;
 mod residency;
 mod windows;
 
+#[cfg(test)]
+mod arena_tests;
+#[cfg(test)]
+mod bytes_tests;
 #[cfg(test)]
 mod file_tests;
 
