@@ -31,8 +31,8 @@ pub const N_DIMS: u32 = 4;
 pub const ARRAY_DEPTH: u32 = 4;
 
 /// Strings in one array. Each costs a 16-byte slice; the largest vocabularies have 262,144 tokens and merge lists half
-/// a million entries, so this is 32 times what is known and bounds the slices at 256 MiB.
-pub const STRINGS_PER_ARRAY: u64 = 16_777_216;
+/// a million entries, so this is 8 times what is known and bounds the slices at 64 MiB.
+pub const STRINGS_PER_ARRAY: u64 = 4_194_304;
 
 /// The alignment of a file that doesn't say: the format's own default.
 pub const ALIGNMENT_DEFAULT: u32 = 32;

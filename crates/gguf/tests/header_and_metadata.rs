@@ -97,6 +97,13 @@ fn an_array_longer_than_the_file_is_refused_for_every_element_type() {
 }
 
 #[test]
+fn more_strings_than_any_vocabulary_has_are_refused_even_if_the_bytes_are_there() {
+    let len = caps::STRINGS_PER_ARRAY + 1;
+    let raw = Raw::new().entry("k", ARRAY, &array(STR, len, &vec![0; len as usize * 8]));
+    assert_refused(&raw, &["strings in", "\"k\"", "4194305", "4194304"]);
+}
+
+#[test]
 fn nested_arrays_are_read_to_the_cap_and_refused_beyond() {
     let nested = |levels: u32| {
         let innermost = array(U8, 2, &[7, 8]);
