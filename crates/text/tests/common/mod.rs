@@ -43,15 +43,18 @@ fn models_folder() -> PathBuf {
     cache.expect("MUSER_CACHE, XDG_CACHE_HOME or HOME names the cache folder").join("models")
 }
 
-/// The tokeniser of a file. `change` may alter what the file says.
-pub fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
+/// What a test may change of a file's vocabulary.
+pub type Spec<'a> = VocabSpec<'a, &'a [&'a str], &'a [&'a str]>;
+
+/// The tokeniser of a file, after `change` to what the file says.
+pub fn tokenizer(gguf: &Gguf<'_>, change: impl FnOnce(&mut Spec<'_>)) -> Tokenizer {
     let meta = gguf.metadata();
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let id = |name: &str| meta.opt_u32(&key(&format!("{name}_token_id"))).expect("an id is an integer");
     let flag = |name: &str| meta.opt_bool(&key(name)).expect("a flag is a bool");
     let types = meta.opt_i32s(&key("token_type")).expect("types are integers");
     let scores = meta.opt_floats(&key("scores")).expect("scores are floats");
-    let spec = VocabSpec {
+    let mut spec = VocabSpec {
         model: meta.str(&key("model")).expect("the file has a tokeniser"),
         pre: meta.opt_str(&key("pre")).expect("the name is a string"),
         tokens: meta.strs(&key("tokens")).expect("the file has tokens"),
@@ -68,5 +71,6 @@ pub fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
         add_eos: flag("add_eos_token"),
         add_space_prefix: flag("add_space_prefix"),
     };
+    change(&mut spec);
     Tokenizer::new(spec).expect("the vocabulary is valid")
 }
