@@ -40,7 +40,7 @@ pub(super) const CHUNK: usize = 256;
 /// Positions in a block of keys.
 pub(super) const BLOCK: usize = 8;
 /// The most query rows in a tile.
-pub(super) const MAX_ROWS: usize = 6;
+pub(super) const MAX_ROWS: usize = 4;
 
 /// One KV head's keys and values.
 #[derive(Clone, Copy)]
@@ -152,15 +152,14 @@ fn attend_rows<S: Simd>(
     softmax: &mut [Softmax],
     o: &mut [f32],
 ) {
-    // Tile shapes: twelve or fewer sums, which hides the latency of a multiply-add and leaves registers for operands.
+    // Tile shapes: eight or nine sums, which hides the latency of a multiply-add; with more, the operands beside them are
+    // too many for sixteen registers.
     match queries.len() {
         0 => return,
-        1 => score_tile::<S, 1, 4>(s, kv, scoring, queries, scores),
+        1 => score_tile::<S, 1, 8>(s, kv, scoring, queries, scores),
         2 => score_tile::<S, 2, 4>(s, kv, scoring, queries, scores),
-        3 => score_tile::<S, 3, 4>(s, kv, scoring, queries, scores),
+        3 => score_tile::<S, 3, 3>(s, kv, scoring, queries, scores),
         4 => score_tile::<S, 4, 2>(s, kv, scoring, queries, scores),
-        5 => score_tile::<S, 5, 2>(s, kv, scoring, queries, scores),
-        6 => score_tile::<S, 6, 2>(s, kv, scoring, queries, scores),
         n => panic!("{n} queries in a tile of {MAX_ROWS}"),
     }
     for ((query, row), softmax) in queries.iter().zip(scores.iter_mut()).zip(softmax.iter_mut()) {
@@ -168,20 +167,11 @@ fn attend_rows<S: Simd>(
             *softmax = exponentiate(s, row, &query.visible);
         }
     }
-    let mut first = 0;
-    while first < queries.len() {
-        let n = match queries.len() - first {
-            4 => 2,
-            n => n.min(3),
-        };
-        let (queries, scores) = (&queries[first..first + n], &scores[first..first + n]);
-        let o = &mut o[first * kv.head_dim..][..n * kv.head_dim];
-        match n {
-            1 => weigh::<S, 1>(s, kv, queries, scores, o),
-            2 => weigh::<S, 2>(s, kv, queries, scores, o),
-            _ => weigh::<S, 3>(s, kv, queries, scores, o),
-        }
-        first += n;
+    match queries.len() {
+        1 => weigh::<S, 1, 8>(s, kv, queries, scores, o),
+        2 => weigh::<S, 2, 4>(s, kv, queries, scores, o),
+        3 => weigh::<S, 3, 3>(s, kv, queries, scores, o),
+        _ => weigh::<S, 4, 2>(s, kv, queries, scores, o),
     }
 }
 
@@ -276,7 +266,7 @@ fn exponentiate<S: Simd>(s: S, row: &mut [f32; CHUNK], visible: &Range<usize>) -
 
 /// The sums of the values that `R` queries see, weighted by their exponentials. `o (R, head_dim)`
 #[inline(always)]
-fn weigh<S: Simd, const R: usize>(
+fn weigh<S: Simd, const R: usize, const D: usize>(
     s: S,
     kv: &KvHead<'_>,
     queries: &[Query<'_>],
@@ -286,9 +276,13 @@ fn weigh<S: Simd, const R: usize>(
     let p: [&[f32; CHUNK]; R] = std::array::from_fn(|r| &scores[r]);
     let visible: [Range<usize>; R] = std::array::from_fn(|r| queries[r].visible.clone());
     let mut d = 0;
-    while d + 4 * BLOCK <= kv.head_dim {
-        weigh_panel::<S, R, 4>(s, kv, &visible, &p, d, o);
-        d += 4 * BLOCK;
+    while d + D * BLOCK <= kv.head_dim {
+        weigh_panel::<S, R, D>(s, kv, &visible, &p, d, o);
+        d += D * BLOCK;
+    }
+    while d + 2 * BLOCK <= kv.head_dim {
+        weigh_panel::<S, R, 2>(s, kv, &visible, &p, d, o);
+        d += 2 * BLOCK;
     }
     while d + BLOCK <= kv.head_dim {
         weigh_panel::<S, R, 1>(s, kv, &visible, &p, d, o);
