@@ -143,3 +143,57 @@ impl Merger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Some rules over few tokens: many pairs with equal priorities, and some with better ones than their parts had.
+    fn rule(a: u32, b: u32) -> Option<Merged> {
+        let mixed = (a * 31 + b * 17 + a * b) % 23;
+        (mixed < 15).then(|| Merged { priority: mixed % 5, id: (a + 2 * b + mixed) % 11 })
+    }
+
+    /// The definition: while any pair merges, merge the leftmost of the best.
+    fn merged_by_definition(mut ids: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+        loop {
+            let pairs = ids.windows(2).enumerate().filter_map(|(at, two)| Some((rule(two[0].0, two[1].0)?, at)));
+            let Some((merged, at)) = pairs.min_by_key(|&(merged, at)| (merged.priority, at)) else { return ids };
+            ids[at] = (merged.id, ids[at].1 + ids[at + 1].1);
+            ids.remove(at + 1);
+        }
+    }
+
+    fn merged(merger: &mut Merger, ids: &[(u32, u32)]) -> Vec<(u32, u32)> {
+        merger.clear();
+        for &(id, len) in ids {
+            merger.push(len as usize, id);
+        }
+        merger.merge(|a, b| rule(a.id, b.id)).map(|symbol| (symbol.id, symbol.len)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn short_and_long_words_merge_by_the_definition(
+            words in proptest::collection::vec(proptest::collection::vec((0..11_u32, 1..4_u32), 0..120), 1..4),
+        ) {
+            // One merger for all words: nothing of one may reach the next.
+            let mut merger = Merger::default();
+            for ids in words {
+                prop_assert_eq!(merged(&mut merger, &ids), merged_by_definition(ids.clone()));
+                let short = &ids[..ids.len().min(SHORT)];
+                prop_assert_eq!(merged(&mut merger, short), merged_by_definition(short.to_vec()));
+            }
+        }
+    }
+
+    #[test]
+    fn among_equals_the_leftmost_pair_is_merged() {
+        for n in [3, SHORT + 1] {
+            let ids = vec![(0, 1); n];
+            assert!(rule(0, 0).is_some());
+            assert_eq!(merged(&mut Merger::default(), &ids), merged_by_definition(ids));
+        }
+    }
+}

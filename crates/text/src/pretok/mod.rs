@@ -81,8 +81,7 @@ impl PreTokenizer {
         let known = || pre_tokenizer_names().collect::<Vec<_>>().join(", ");
         let name = name.ok_or_else(|| TextError::MissingPreTokenizer { known: known() })?;
         let found = NAMES.iter().find(|(other, _)| *other == name);
-        let (_, pre) =
-            found.ok_or_else(|| TextError::UnknownPreTokenizer { name: name.to_owned(), known: known() })?;
+        let (_, pre) = found.ok_or_else(|| TextError::UnknownPreTokenizer { name: name.to_owned(), known: known() })?;
         Ok(*pre)
     }
 
@@ -165,9 +164,7 @@ fn line_or_space_end(text: &str, pos: usize) -> usize {
 fn symbols_start(text: &str, pos: usize, first: char, class: Class) -> Option<usize> {
     match class {
         Class::Other => Some(pos),
-        Class::Space if first == ' ' => {
-            matches!(char_at(text, pos + 1), Some((_, Class::Other))).then_some(pos + 1)
-        }
+        Class::Space if first == ' ' => matches!(char_at(text, pos + 1), Some((_, Class::Other))).then_some(pos + 1),
         _ => None,
     }
 }
