@@ -42,12 +42,13 @@ impl ModelSpec {
         };
         let mut config = Config::new(gguf, architecture.name);
         let spec = (architecture.read)(&mut config, gguf);
-        for (index, layer) in spec.layers.iter().enumerate() {
-            check_layer(&mut config, index, layer);
-        }
+        check_layers(&mut config, &spec.layers);
         Ok((spec, config.finish()?))
     }
 }
+
+/// Most values in the queries of a token: their number, and that of any matrix's values, then fits 64 bits.
+const MAX_WIDTH: usize = 1 << 30;
 
 /// The head geometry that all architectures state alike.
 struct Heads {
@@ -67,7 +68,7 @@ impl Heads {
         };
         let key_length = config.opt_count("attention.key_length");
         let head_dim = key_length.unwrap_or_else(|| {
-            if !n_embd.is_multiple_of(n_head[0]) {
+            if config.usable(&HEAD_DIM_KEYS) && !n_embd.is_multiple_of(n_head[0]) {
                 let problem = format!("attention.head_count {} does not divide embedding_length {n_embd}", n_head[0]);
                 config.refuse(problem);
             }
@@ -75,6 +76,7 @@ impl Heads {
         });
         if let Some(value_length) = config.opt_count("attention.value_length")
             && value_length != head_dim
+            && config.usable(&HEAD_DIM_KEYS)
         {
             config.refuse(format!("attention.value_length is {value_length}, expected the key length {head_dim}"));
         }
@@ -82,18 +84,29 @@ impl Heads {
     }
 }
 
-fn check_layer(config: &mut Config<'_>, index: usize, layer: &LayerSpec) {
-    let LayerSpec { n_head, n_head_kv, head_dim, .. } = *layer;
-    if !n_head.is_multiple_of(n_head_kv) {
+/// The keys that the head dimension follows from.
+const HEAD_DIM_KEYS: [&str; 3] = ["attention.head_count", "attention.key_length", "embedding_length"];
+
+/// Checks what several keys state together. Of layers with the same problem, the first is named.
+fn check_layers(config: &mut Config<'_>, layers: &[LayerSpec]) {
+    let unshared = |(_, layer): &(usize, &LayerSpec)| !layer.n_head.is_multiple_of(layer.n_head_kv);
+    if config.usable(&["attention.head_count", "attention.head_count_kv"])
+        && let Some((index, LayerSpec { n_head, n_head_kv, .. })) = layers.iter().enumerate().find(unshared)
+    {
         config.refuse(format!("layer {index}: {n_head} heads can't share {n_head_kv} KV heads evenly"));
     }
-    if n_head.checked_mul(head_dim).is_none_or(|width| width > 1 << 30) {
-        config.refuse(format!("layer {index}: {n_head} heads of {head_dim} are too wide"));
+    let too_wide = |(_, layer): &(usize, &LayerSpec)| {
+        layer.n_head.checked_mul(layer.head_dim).is_none_or(|width| width > MAX_WIDTH)
+    };
+    if let Some((index, LayerSpec { n_head, head_dim, .. })) = layers.iter().enumerate().find(too_wide) {
+        config.refuse(format!("layer {index}: {n_head} heads of {head_dim} are more than {MAX_WIDTH} values"));
     }
-    if let Some(rope) = layer.rope
-        && (rope.n_rot % 2 != 0 || rope.n_rot > head_dim)
+    let n_rot_and_head_dim = layers.iter().filter_map(|layer| Some((layer.rope?.n_rot, layer.head_dim)));
+    if config.usable(&HEAD_DIM_KEYS)
+        && config.usable(&["rope.dimension_count"])
+        && let Some((n_rot, head_dim)) =
+            { n_rot_and_head_dim }.find(|&(n_rot, head_dim)| n_rot % 2 != 0 || n_rot > head_dim)
     {
-        let n_rot = rope.n_rot;
         config.refuse(format!("rope.dimension_count is {n_rot}, expected an even number up to the head's {head_dim}"));
     }
 }

@@ -85,11 +85,17 @@ impl KvCache {
         &self.planes
     }
 
-    /// Checks that `n` more tokens have room, and marks the cache as being written until [`finish`](Self::finish).
-    ///
-    /// A forward pass that fails in the middle has appended to some layers only. The mark stays, so that such a cache is
-    /// refused from then on instead of giving text from torn state.
-    pub(crate) fn begin(&mut self, n: usize) -> Result<(), Error> {
+    /// Whether it was made for a model of this shape.
+    pub(crate) fn is_for(&self, spec: &ModelSpec) -> bool {
+        self.planes.len() == spec.layers.len()
+            && spec.layers.iter().zip(&self.planes).zip(&self.windows).all(|((layer, plane), window)| {
+                let KvGeometry { n_head_kv, head_dim, .. } = plane.geometry();
+                (n_head_kv, head_dim, *window) == (layer.n_head_kv, layer.head_dim, layer.window)
+            })
+    }
+
+    /// Checks that the cache is whole and has room for `n` more tokens.
+    pub(crate) fn check_room(&self, n: usize) -> Result<(), Error> {
         if self.broken {
             return Err(Error::BrokenCache);
         }
@@ -97,8 +103,15 @@ impl KvCache {
         if n > self.n_ctx - end {
             return Err(Error::ContextFull { held: end, more: n, n_ctx: self.n_ctx });
         }
-        (self.begun, self.broken) = (end, true);
         Ok(())
+    }
+
+    /// Marks the cache as being written until [`finish`](Self::finish).
+    ///
+    /// A forward pass that fails in the middle has appended to some layers only. The mark stays, so that such a cache is
+    /// refused from then on instead of giving text from torn state.
+    pub(crate) fn begin(&mut self) {
+        (self.begun, self.broken) = (self.end(), true);
     }
 
     pub(crate) fn finish(&mut self) {

@@ -21,18 +21,23 @@ pub(crate) struct Config<'a> {
     n_vocab: usize,
     arch: &'static str,
     known: BTreeSet<String>,
+    /// Keys whose values are not what was read.
+    unusable: BTreeSet<String>,
     problems: Vec<String>,
 }
 
 impl<'a> Config<'a> {
     pub(crate) fn new(gguf: &'a Gguf<'a>, arch: &'static str) -> Self {
         let metadata = gguf.metadata();
-        let mut config = Self { metadata, n_vocab: 0, arch, known: BTreeSet::new(), problems: Vec::new() };
-        config.n_vocab = match metadata.strs("tokenizer.ggml.tokens") {
-            Ok(tokens) => tokens.len(),
-            Err(error) => config.problem(error.to_string(), 0),
-        };
-        if let Some(stated) = config.opt_count("vocab_size")
+        let (known, unusable) = (BTreeSet::new(), BTreeSet::new());
+        let mut config = Self { metadata, n_vocab: 0, arch, known, unusable, problems: Vec::new() };
+        match metadata.strs("tokenizer.ggml.tokens") {
+            Ok([]) => config.refuse("tokenizer.ggml.tokens has no entries, expected at least 1".to_owned()),
+            Ok(tokens) => config.n_vocab = tokens.len(),
+            Err(error) => config.refuse(error.to_string()),
+        }
+        if config.n_vocab > 0
+            && let Some(stated) = config.opt_count("vocab_size")
             && stated != config.n_vocab
         {
             let tokens = config.n_vocab;
@@ -46,9 +51,16 @@ impl<'a> Config<'a> {
         self.problems.push(problem);
     }
 
-    fn problem<T>(&mut self, problem: String, harmless: T) -> T {
-        self.problems.push(problem);
+    /// Notes that a key can't be used, and gives a harmless value in its place.
+    fn problem<T>(&mut self, key: &str, problem: impl ToString, harmless: T) -> T {
+        self.unusable.insert(key.to_owned());
+        self.problems.push(problem.to_string());
         harmless
+    }
+
+    /// Whether none of these keys had a problem. What a harmless value contradicts is no problem of its own.
+    pub(crate) fn usable(&self, names: &[&str]) -> bool {
+        names.iter().all(|name| !self.unusable.contains(&format!("{}.{name}", self.arch)))
     }
 
     /// Size of the vocabulary.
@@ -72,7 +84,7 @@ impl<'a> Config<'a> {
         let key = self.key(name);
         match self.metadata.usize(&key) {
             Ok(count) => self.in_range(&key, count),
-            Err(error) => self.problem(error.to_string(), 1),
+            Err(error) => self.problem(&key, error, 1),
         }
     }
 
@@ -81,7 +93,7 @@ impl<'a> Config<'a> {
         let key = self.key(name);
         match self.metadata.opt_usize(&key) {
             Ok(count) => count.map(|count| self.in_range(&key, count)),
-            Err(error) => self.problem(error.to_string(), None),
+            Err(error) => self.problem(&key, error, None),
         }
     }
 
@@ -89,7 +101,7 @@ impl<'a> Config<'a> {
         if (1..=MAX_COUNT).contains(&count) {
             return count;
         }
-        self.problem(format!("{key} is {count}, expected 1 to {MAX_COUNT}"), 1)
+        self.problem(key, format!("{key} is {count}, expected 1 to {MAX_COUNT}"), 1)
     }
 
     /// The number of layers.
@@ -98,7 +110,8 @@ impl<'a> Config<'a> {
         if n_layer <= MAX_LAYERS {
             return n_layer;
         }
-        self.problem(format!("{}.block_count is {n_layer}, expected at most {MAX_LAYERS}", self.arch), 1)
+        let key = self.key("block_count");
+        self.problem(&key, format!("{key} is {n_layer}, expected at most {MAX_LAYERS}"), 1)
     }
 
     /// One count for each layer: stated once for all of them, or as an array.
@@ -109,35 +122,62 @@ impl<'a> Config<'a> {
         }
         let counts = match self.metadata.ints::<u32>(&key) {
             Ok(counts) => counts,
-            Err(error) => self.problem(error.to_string(), Vec::new()),
+            Err(error) => return self.problem(&key, error, vec![1; n_layer]),
         };
         if counts.len() != n_layer {
+            let harmless = vec![1; n_layer];
+            if !self.usable(&["block_count"]) {
+                return harmless;
+            }
             let problem = format!("{key} has {} entries, expected one for each of {n_layer} layers", counts.len());
-            return self.problem(problem, vec![1; n_layer]);
+            return self.problem(&key, problem, harmless);
         }
-        counts.into_iter().map(|count| self.in_range(&key, count as usize)).collect()
+        if let Some(layer) = counts.iter().position(|&count| !(1..=MAX_COUNT).contains(&(count as usize))) {
+            let problem = format!("{key} is {} for layer {layer}, expected 1 to {MAX_COUNT}", counts[layer]);
+            return self.problem(&key, problem, vec![1; n_layer]);
+        }
+        counts.into_iter().map(|count| count as usize).collect()
     }
 
     /// A float above zero.
     pub(crate) fn float(&mut self, name: &str) -> f32 {
-        let key = self.key(name);
-        match self.metadata.f32(&key) {
-            Ok(float) => self.positive(&key, float),
-            Err(error) => self.problem(error.to_string(), 1.0),
-        }
+        self.float_above(name, 0.0)
     }
 
     /// A float above zero, if the key is there.
     pub(crate) fn opt_float(&mut self, name: &str) -> Option<f32> {
+        self.opt_float_above(name, 0.0)
+    }
+
+    /// A bound on magnitudes: a float above zero, or none if the key is missing or 0.
+    pub(crate) fn opt_cap(&mut self, name: &str) -> Option<f32> {
         let key = self.key(name);
-        match self.metadata.opt_f32(&key) {
-            Ok(float) => float.map(|float| self.positive(&key, float)),
-            Err(error) => self.problem(error.to_string(), None),
+        if let Ok(Some(0.0)) = self.metadata.opt_f32(&key) { None } else { self.opt_float(name) }
+    }
+
+    /// A float above a bound, such as a rotary base, which is above 1.
+    pub(crate) fn float_above(&mut self, name: &str, bound: f32) -> f32 {
+        let key = self.key(name);
+        match self.metadata.f32(&key) {
+            Ok(float) => self.above(&key, bound, float),
+            Err(error) => self.problem(&key, error, bound + 1.0),
         }
     }
 
-    fn positive(&mut self, key: &str, float: f32) -> f32 {
-        if float > 0.0 { float } else { self.problem(format!("{key} is {float}, expected more than 0"), 1.0) }
+    /// A float above a bound, if the key is there.
+    pub(crate) fn opt_float_above(&mut self, name: &str, bound: f32) -> Option<f32> {
+        let key = self.key(name);
+        match self.metadata.opt_f32(&key) {
+            Ok(float) => float.map(|float| self.above(&key, bound, float)),
+            Err(error) => self.problem(&key, error, None),
+        }
+    }
+
+    fn above(&mut self, key: &str, bound: f32, float: f32) -> f32 {
+        if float > bound {
+            return float;
+        }
+        self.problem(key, format!("{key} is {float}, expected more than {bound}"), bound + 1.0)
     }
 
     /// Which layers slide, from a key that is either a period or an array of truth values, repeated if it is shorter.
@@ -145,50 +185,60 @@ impl<'a> Config<'a> {
     /// With a period `p`, the last of every `p` layers is global and the others slide; a period of 0 makes all slide.
     pub(crate) fn sliding_pattern(&mut self, name: &str, n_layer: usize) -> Option<Vec<bool>> {
         let key = self.key(name);
-        let value = self.metadata.value(&key)?;
-        if value.as_array().is_none() {
+        let harmless = Some(vec![false; n_layer]);
+        if self.metadata.value(&key)?.as_array().is_none() {
             return match self.metadata.usize(&key) {
                 Ok(period) => Some(every_last_is_global(period, n_layer)),
-                Err(error) => self.problem(error.to_string(), None),
+                Err(error) => self.problem(&key, error, harmless),
             };
         }
         match self.metadata.bools(&key) {
             Ok(slides) if (1..=n_layer).contains(&slides.len()) => {
                 Some(slides.iter().copied().cycle().take(n_layer).collect())
             }
+            Ok(slides) if !slides.is_empty() && !self.usable(&["block_count"]) => harmless,
             Ok(slides) => {
-                let problem = format!("{key} has {} entries, expected 1 to {n_layer}", slides.len());
-                self.problem(problem, None)
+                self.problem(&key, format!("{key} has {} entries, expected 1 to {n_layer}", slides.len()), harmless)
             }
-            Err(error) => self.problem(error.to_string(), None),
+            Err(error) => self.problem(&key, error, harmless),
         }
     }
 
     /// How the file says that rotary angles are stretched.
     pub(crate) fn rope_scaling(&mut self, n_ctx_train: usize) -> RopeScaling {
+        self.without_effect(&["rope.scaling.finetuned"]);
         let type_key = self.key("rope.scaling.type");
         let kind = match self.metadata.opt_str(&type_key) {
             Ok(kind) => kind.unwrap_or("linear"),
-            Err(error) => return self.problem(error.to_string(), RopeScaling::None),
+            Err(error) => return self.problem(&type_key, error, RopeScaling::None),
         };
         let factor = self.opt_float("rope.scaling.factor").or_else(|| self.opt_float("rope.scale_linear"));
         match (kind, factor) {
             ("none", _) | ("linear", None | Some(1.0)) => RopeScaling::None,
             ("linear", Some(factor)) => RopeScaling::Linear { factor },
-            ("yarn", None) => self.problem(
-                format!("{type_key} is \"yarn\", but {}.rope.scaling.factor is missing", self.arch),
-                RopeScaling::None,
-            ),
-            ("yarn", Some(factor)) => RopeScaling::Yarn {
-                factor,
-                n_ctx_original: self.opt_count("rope.scaling.original_context_length").unwrap_or(n_ctx_train),
-                beta_fast: self.opt_float("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
-                beta_slow: self.opt_float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
-                attn_factor: self.opt_float("rope.scaling.attn_factor").unwrap_or(1.0),
-            },
+            ("yarn", None) => {
+                let problem = format!("{type_key} is \"yarn\", but {}.rope.scaling.factor is missing", self.arch);
+                self.problem(&type_key, problem, RopeScaling::None)
+            }
+            ("yarn", Some(factor)) => {
+                self.unsupported(&["rope.scaling.yarn_attn_factor", "rope.scaling.yarn_log_multiplier"]);
+                if let Some(ext_factor) = self.opt_float("rope.scaling.yarn_ext_factor")
+                    && ext_factor.to_bits() != 1.0f32.to_bits()
+                {
+                    let key = self.key("rope.scaling.yarn_ext_factor");
+                    self.refuse(format!("{key} is {ext_factor}, and only 1 is supported"));
+                }
+                RopeScaling::Yarn {
+                    factor,
+                    n_ctx_original: self.opt_count("rope.scaling.original_context_length").unwrap_or(n_ctx_train),
+                    beta_fast: self.opt_float("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
+                    beta_slow: self.opt_float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
+                    attn_factor: self.opt_float("rope.scaling.attn_factor").unwrap_or(1.0),
+                }
+            }
             _ => {
                 let problem = format!("{type_key} is {kind:?}, expected \"none\", \"linear\" or \"yarn\"");
-                self.problem(problem, RopeScaling::None)
+                self.problem(&type_key, problem, RopeScaling::None)
             }
         }
     }

@@ -23,7 +23,7 @@ pub enum LogitRows {
     None,
     /// The last one.
     Last,
-    /// All from this index of the span on.
+    /// All from this index of the span on, which is less than its length.
     From(usize),
 }
 
@@ -44,6 +44,7 @@ pub struct Span<'a> {
 pub struct Decoder {
     model: Arc<Model>,
     n_batch: usize,
+    n_ctx: usize,
     activations: Activations,
     /// For each shape of sliding layer, a plane that holds a window and a whole batch after it.
     staging: Vec<(KvGeometry, KvPlane)>,
@@ -54,7 +55,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for caches of up to `n_ctx` tokens, whose buffers live on `device`.
+    /// A decoder for batches of up to `n_batch` tokens and caches of up to `n_ctx`, whose buffers live on `device`.
     ///
     /// # Errors
     /// When the memory can't be had, or `n_batch` is zero.
@@ -70,6 +71,7 @@ impl Decoder {
         Ok(Self {
             model,
             n_batch,
+            n_ctx,
             activations,
             staging,
             tokens: Vec::new(),
@@ -92,15 +94,31 @@ impl Decoder {
     /// [`logits`](Self::logits).
     ///
     /// # Errors
-    /// When the batch is empty or too large, a token is not in the vocabulary, a context has no room, or the backend
-    /// fails. Caches that were being written by then are refused afterwards, until they are cleared.
+    /// When the batch is empty or too large, a token is not in the vocabulary, logits are asked of a token that is not
+    /// there, or a cache has no room, is another model's or longer than the decoder's context: then nothing has changed.
+    /// When the backend fails: then the caches are refused afterwards, until they are cleared. In both cases no token is
+    /// selected.
     pub fn forward(
         &mut self,
         backend: &mut dyn Backend,
         spans: &mut [Span<'_>],
         taps: Option<&mut dyn TapSink>,
     ) -> Result<usize, Error> {
-        self.begin(spans)?;
+        self.selected.clear();
+        self.check(spans)?;
+        self.begin(spans);
+        self.run(backend, spans, taps).inspect_err(|_| self.selected.clear())?;
+        spans.iter_mut().for_each(|span| span.cache.finish());
+        Ok(self.selected.len())
+    }
+
+    /// All layers, up to the rows that get logits.
+    fn run(
+        &mut self,
+        backend: &mut dyn Backend,
+        spans: &mut [Span<'_>],
+        taps: Option<&mut dyn TapSink>,
+    ) -> Result<(), Error> {
         let model = Arc::clone(&self.model);
         let (spec, arena) = (model.spec(), model.arena());
         let n = self.tokens.len();
@@ -126,9 +144,7 @@ impl Decoder {
                 out: RowsMut::new(&mut self.activations.selected, self.selected.len(), spec.n_embd)?,
             })?)?;
         }
-        pass.backend.synchronize()?;
-        pass.spans.iter_mut().for_each(|span| span.cache.finish());
-        Ok(self.selected.len())
+        Ok(pass.backend.synchronize()?)
     }
 
     /// Number of selected tokens whose logits are computed at once.
@@ -173,15 +189,41 @@ impl Decoder {
         Ok(logits)
     }
 
-    /// Checks the batch, claims the caches, and lays out tokens, selected rows and rotary angles.
-    fn begin(&mut self, spans: &mut [Span<'_>]) -> Result<(), Error> {
+    /// Checks everything that can be wrong with a batch.
+    fn check(&self, spans: &[Span<'_>]) -> Result<(), Error> {
+        let spec = self.model.spec();
+        let n = spans.iter().map(|span| span.tokens.len()).sum();
+        if n == 0 || spans.iter().any(|span| span.tokens.is_empty()) {
+            return Err(Error::EmptyBatch);
+        }
+        if n > self.n_batch {
+            return Err(Error::BatchTooLarge { n, n_batch: self.n_batch });
+        }
+        for Span { tokens, cache, logits } in spans {
+            if let Some(&token) = tokens.iter().find(|&&token| token as usize >= spec.n_vocab) {
+                return Err(Error::UnknownToken { token, n_vocab: spec.n_vocab });
+            }
+            if let LogitRows::From(index) = *logits
+                && index >= tokens.len()
+            {
+                return Err(Error::LogitsPastSpan { index, n: tokens.len() });
+            }
+            if !cache.is_for(spec) {
+                return Err(Error::ForeignCache);
+            }
+            if cache.n_ctx() > self.n_ctx {
+                return Err(Error::CacheTooLong { n_ctx: cache.n_ctx(), max: self.n_ctx });
+            }
+            cache.check_room(tokens.len())?;
+        }
+        Ok(())
+    }
+
+    /// Lays out the tokens, selected rows and rotary angles of a checked batch, and claims its caches.
+    fn begin(&mut self, spans: &mut [Span<'_>]) {
         self.tokens.clear();
-        self.selected.clear();
         self.selected_rows.clear();
         for (index, span) in spans.iter().enumerate() {
-            if span.tokens.is_empty() {
-                return Err(Error::EmptyBatch);
-            }
             let first_row = self.tokens.len();
             let first_selected = match span.logits {
                 LogitRows::None => span.tokens.len(),
@@ -194,17 +236,11 @@ impl Decoder {
             }
             self.tokens.extend_from_slice(span.tokens);
         }
-        if self.tokens.is_empty() {
-            return Err(Error::EmptyBatch);
-        }
-        if self.tokens.len() > self.n_batch {
-            return Err(Error::BatchTooLarge { n: self.tokens.len(), n_batch: self.n_batch });
-        }
         for table in &mut self.activations.rope {
             let positions = spans.iter().flat_map(|span| span.cache.end()..span.cache.end() + span.tokens.len());
             table.frequencies.fill(positions, &mut table.cos, &mut table.sin);
         }
-        spans.iter_mut().try_for_each(|span| span.cache.begin(span.tokens.len()))
+        spans.iter_mut().for_each(|span| span.cache.begin());
     }
 
     /// `residual += post_norm(W_o · attention(norm(residual)))`.

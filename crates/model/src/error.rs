@@ -31,6 +31,33 @@ pub enum Error {
         /// Tokens that fit.
         n_batch: usize,
     },
+    /// A token that is not in the vocabulary.
+    #[error("token {token} is not in the vocabulary of {n_vocab}")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        n_vocab: usize,
+    },
+    /// Logits were asked from a token on that the span does not have.
+    #[error("logits were asked from token {index} of a span on, expected less than its {n} tokens")]
+    LogitsPastSpan {
+        /// Index of the first token whose logits were asked.
+        index: usize,
+        /// Tokens in the span.
+        n: usize,
+    },
+    /// A cache whose layers are not those of the decoder's model.
+    #[error("the sequence's keys and values were made for another model")]
+    ForeignCache,
+    /// A cache for longer sequences than the decoder was made for.
+    #[error("a sequence of up to {n_ctx} tokens, expected at most {max}, which the decoder was made for")]
+    CacheTooLong {
+        /// Tokens that the cache can hold.
+        n_ctx: usize,
+        /// Tokens that the decoder was made for.
+        max: usize,
+    },
     /// A sequence would outgrow its context.
     #[error("the context of {n_ctx} tokens is full: it holds {held}, and {more} more were given")]
     ContextFull {

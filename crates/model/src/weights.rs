@@ -92,7 +92,7 @@ impl Weights {
         let output_norm = binder.vector("output_norm.weight", spec.n_embd);
         let output = (spec.head == HeadSpec::Own).then(|| binder.matrix("output", spec.n_vocab, spec.n_embd));
         let rope = spec.layers.iter().find_map(|layer| layer.rope).filter(|rope| rope.factors);
-        let rope_factors = rope.map(|rope| binder.vector("rope_freqs.weight", rope.n_rot / 2));
+        let rope_factors = rope.map(|rope| binder.rope_factors("rope_freqs.weight", rope.n_rot / 2));
         let layers: Vec<_> =
             spec.layers.iter().enumerate().map(|(index, layer)| binder.layer(spec.n_embd, index, layer)).collect();
         binder.refuse_unused();
@@ -166,16 +166,22 @@ impl Binder<'_> {
     /// Binds `<name>.weight`, and the factors that may stand beside it.
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Option<MatrixRef> {
         let weight = format!("{name}.weight");
-        let (ty, region) = self.tensor(&weight, &[cols, rows])?;
-        let mut scale = 1.0;
-        // NVFP4 files keep a factor for the whole tensor beside it, under one of two names.
-        for scale_name in [format!("{name}.scale"), format!("{weight}.scale")] {
-            if self.gguf.tensor(&scale_name).is_some() {
-                scale = self.scalar(&scale_name)?;
-            }
-        }
         // A factor for activations quantised with one scale for a whole tensor. Ours have a scale for each group.
         self.used.insert(format!("{name}.input_scale"));
+        let (ty, region) = self.tensor(&weight, &[cols, rows])?;
+        // NVFP4 files keep a factor for the whole tensor beside it, under one of two names.
+        let scale_names = [format!("{name}.scale"), format!("{weight}.scale")];
+        let scale = match scale_names.each_ref().map(|name| self.gguf.tensor(name).is_some()) {
+            [false, false] => 1.0,
+            [true, false] => self.scalar(&scale_names[0])?,
+            [false, true] => self.scalar(&scale_names[1])?,
+            [true, true] => {
+                let [first, second] = scale_names;
+                self.problems.push(format!("tensors {first:?} and {second:?} both scale {weight:?}, expected one"));
+                self.used.extend([first, second]);
+                return None;
+            }
+        };
         if !cols.is_multiple_of(ty.block_len()) {
             let block_len = ty.block_len();
             self.problems.push(format!("tensor {weight:?}: rows of {cols} are not whole blocks of {block_len}"));
@@ -193,6 +199,18 @@ impl Binder<'_> {
         let vector = VectorRef { region, len };
         if let Err(error) = vector.bind(self.arena) {
             self.problems.push(format!("tensor {name:?}: {error}"));
+            return None;
+        }
+        Some(vector)
+    }
+
+    /// Divisors of rotary frequencies.
+    fn rope_factors(&mut self, name: &str, len: usize) -> Option<VectorRef> {
+        let vector = self.vector(name, len)?;
+        let values = vector.bind(self.arena).ok()?.values();
+        if let Some(index) = values.iter().position(|value| !value.is_normal() || *value < 0.0) {
+            let value = values[index];
+            self.problems.push(format!("tensor {name:?}: value {index} is {value}, expected a finite one above 0"));
             return None;
         }
         Some(vector)

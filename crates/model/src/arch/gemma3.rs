@@ -29,21 +29,20 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
         .sliding_pattern("attention.sliding_window_pattern", n_layer)
         .unwrap_or_else(|| every_last_is_global(DEFAULT_PERIOD, n_layer));
     let global_rope = RopeSpec {
-        base: config.opt_float("rope.freq_base").unwrap_or(1_000_000.0),
+        base: config.opt_float_above("rope.freq_base", 1.0).unwrap_or(1_000_000.0),
         n_rot: config.opt_count("rope.dimension_count").unwrap_or(heads.head_dim),
         pairing: Pairing::Half,
         scaling: config.rope_scaling(n_ctx_train),
         factors: false,
     };
     let sliding_rope = RopeSpec {
-        base: config.opt_float("rope.freq_base_swa").unwrap_or(SLIDING_ROPE_BASE),
+        base: config.opt_float_above("rope.freq_base_swa", 1.0).unwrap_or(SLIDING_ROPE_BASE),
         scaling: RopeScaling::None,
         ..global_rope
     };
     let score_width = if n_layer == LAYERS_OF_27B { n_embd / heads.n_head[0] } else { heads.head_dim };
     let attn_scale = config.opt_float("attention.scale").unwrap_or(1.0 / (score_width as f32).sqrt());
-    let attn_cap = config.opt_float("attn_logit_softcapping");
-    config.without_effect(&["rope.scaling.finetuned"]);
+    let attn_cap = config.opt_cap("attn_logit_softcapping");
     config.unsupported(&["expert_count"]);
     let layers = (0..n_layer).map(|layer| LayerSpec {
         n_head: heads.n_head[layer],
@@ -70,6 +69,6 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
         output_eps: eps,
         head: if gguf.tensor("output.weight").is_some() { HeadSpec::Own } else { HeadSpec::Tied },
         logit_scale: 1.0,
-        logit_cap: config.opt_float("final_logit_softcapping"),
+        logit_cap: config.opt_cap("final_logit_softcapping"),
     }
 }

@@ -15,14 +15,13 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
     let eps = config.float("attention.layer_norm_rms_epsilon");
     let heads = Heads::read(config, n_layer, n_embd);
     let rope = RopeSpec {
-        base: config.opt_float("rope.freq_base").unwrap_or(10_000.0),
+        base: config.opt_float_above("rope.freq_base", 1.0).unwrap_or(10_000.0),
         n_rot: config.opt_count("rope.dimension_count").unwrap_or(heads.head_dim),
         pairing: Pairing::Adjacent,
         scaling: config.rope_scaling(n_ctx_train),
         factors: gguf.tensor("rope_freqs.weight").is_some(),
     };
     let attn_scale = config.opt_float("attention.scale").unwrap_or(1.0 / (heads.head_dim as f32).sqrt());
-    config.without_effect(&["rope.scaling.finetuned"]);
     config.unsupported(&[
         "attention.clamp_kqv",
         "attention.sliding_window",
@@ -31,8 +30,6 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
         "expert_used_count",
         "logit_scale",
         "residual_scale",
-        "rope.scaling.yarn_ext_factor",
-        "rope.scaling.yarn_log_multiplier",
     ]);
     let layers = (0..n_layer).map(|layer| LayerSpec {
         n_head: heads.n_head[layer],

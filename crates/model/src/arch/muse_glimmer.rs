@@ -21,18 +21,18 @@ pub(super) fn read(config: &mut Config<'_>, _: &Gguf<'_>) -> ModelSpec {
     let window = config.count("attention.sliding_window");
     let pattern = "attention.sliding_window_pattern";
     let slides = config.sliding_pattern(pattern, n_layer).unwrap_or_else(|| {
-        config
-            .refuse(format!("{NAME}.{pattern} is missing or unusable, expected a period or an array of truth values"));
+        config.refuse(format!("{NAME}.{pattern} is missing, expected a period or an array of truth values"));
         vec![false; n_layer]
     });
-    let base = config.float("rope.freq_base");
+    let base = config.float_above("rope.freq_base", 1.0);
     let rope = RopeSpec {
-        base: config.opt_float("rope.freq_base_swa").unwrap_or(base),
+        base: config.opt_float_above("rope.freq_base_swa", 1.0).unwrap_or(base),
         n_rot: config.opt_count("rope.dimension_count").unwrap_or(heads.head_dim),
         pairing: Pairing::Adjacent,
         scaling: config.rope_scaling(n_ctx_train),
         factors: false,
     };
+    config.unsupported(&["attention.scale", "attn_logit_softcapping", "expert_count"]);
     let layers = (0..n_layer).map(|layer| LayerSpec {
         n_head: heads.n_head[layer],
         n_head_kv: heads.n_head_kv[layer],
