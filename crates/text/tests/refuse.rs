@@ -3,6 +3,7 @@
 use muser_text::{TextError, Tokenizer, VocabSpec, pre_tokenizer_names};
 
 type Spec<'a> = VocabSpec<'a, Vec<&'a str>, Vec<&'a str>>;
+type WithId = fn(u32) -> Spec<'static>;
 
 fn bytes() -> Spec<'static> {
     VocabSpec {
@@ -101,7 +102,7 @@ fn scores_that_are_not_finite_are_refused() {
 
 #[test]
 fn special_ids_past_the_vocabulary_are_refused() {
-    let specs: [(&str, fn(u32) -> Spec<'static>); 6] = [
+    let specs: [(&str, WithId); 6] = [
         ("bos", |id| VocabSpec { bos: Some(id), ..bytes() }),
         ("eos", |id| VocabSpec { eos: Some(id), ..bytes() }),
         ("eot", |id| VocabSpec { eot: Some(id), ..bytes() }),
