@@ -3,14 +3,19 @@
 
 mod arch;
 pub mod attention;
+mod backend;
 pub mod caps;
 mod dispatch;
 pub mod elementwise;
+mod error;
 mod math;
 pub mod norm;
 pub mod pool;
 pub mod product;
 pub mod rope;
+
+pub use backend::CpuBackend;
+pub use error::Error;
 
 #[cfg(test)]
 mod testing;

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use crate::Error;
+
 pub use cores::physical_cores;
 pub use disjoint::Disjoint;
 
@@ -36,15 +38,19 @@ impl Pool {
     /// A pool of `threads` threads, one of which is the one that calls [`run`](Self::run).
     ///
     /// # Errors
-    /// When the system refuses to start a thread.
-    pub fn new(threads: NonZero<usize>) -> std::io::Result<Self> {
+    /// [`Error::Spawn`] when the system refuses to start a thread; those that were started end.
+    pub fn new(threads: NonZero<usize>) -> Result<Self, Error> {
         let n_worker = threads.get() - 1;
         let shared = Arc::new(Shared::new(n_worker));
         let mut pool = Self { shared, workers: Vec::with_capacity(n_worker) };
         for index in 0..n_worker {
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("muser-cpu-{}", index + 1));
-            pool.workers.push(builder.spawn(move || shared.work(index))?);
+            let worker = builder.spawn(move || shared.work(index)).map_err(|source| {
+                let (index, threads) = (index + 1, threads.get());
+                Error::Spawn { index, threads, source }
+            })?;
+            pool.workers.push(worker);
         }
         Ok(pool)
     }

@@ -1,0 +1,215 @@
+//! Products of one normed input with one or several matrices: quantise once, then cut the outputs into bands.
+
+use std::num::NonZero;
+use std::ops::Range;
+
+use muser_ops::{Error, Matrix, Norm, Rows};
+
+use super::{TASK_LEN, gains};
+use crate::caps::Tier;
+use crate::norm::rms_norm;
+use crate::pool::{Disjoint, Pool};
+use crate::product::{Activations, Band, Scratch, WeightRows, product_float, product_integer};
+
+/// Bands for each thread: enough that threads of unequal speed end together.
+const BANDS_PER_THREAD: usize = 4;
+
+/// Bytes of weights that are worth a task of their own when there is one token.
+const MIN_BAND_BYTES: usize = 16 * 1024;
+
+/// Rows of a band are a multiple of this, so that threads do not write to the same cache line of an output.
+const BAND_ROWS: usize = 16;
+
+/// Memory that products reuse from call to call. It grows to what the largest call needs.
+pub(super) struct Products {
+    workers: Vec<Worker>, // (threads)
+    activations: Activations,
+    /// The normed input, for matrices of float types.
+    normed: Vec<f32>, // (n, cols)
+    /// The second product of a gated block.
+    up: Vec<f32>, // (n, n_ff)
+    bands: Vec<OutputBand>,
+}
+
+#[derive(Default)]
+struct Worker {
+    scratch: Scratch,
+    /// A normed row on its way to be quantised.
+    row: Vec<f32>,
+}
+
+/// Some rows of one of the matrices.
+struct OutputBand {
+    product: usize,
+    rows: Range<usize>,
+}
+
+/// The inputs of a product as its weights want them.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    quantized: &'a Activations,
+    float: &'a [f32],
+}
+
+/// Applied to the gate with the other product.
+pub(super) type Activate = fn(Tier, &mut [f32], &[f32]);
+
+impl Products {
+    pub(super) fn new(threads: NonZero<usize>) -> Self {
+        let workers = (0..threads.get()).map(|_| Worker::default()).collect();
+        let (normed, up, bands) = (Vec::new(), Vec::new(), Vec::new());
+        Self { workers, activations: Activations::new(), normed, up, bands }
+    }
+
+    /// Norms `x` if asked, and quantises it if one of the weights needs it.
+    pub(super) fn prepare<'w>(
+        &mut self,
+        tier: Tier,
+        pool: &mut Pool,
+        x: Rows<'_>,
+        norm: Option<Norm<'_>>,
+        weights: impl IntoIterator<Item = Matrix<'w>>,
+    ) {
+        let (mut any_integer, mut any_float) = (false, false);
+        for weight in weights {
+            let is_integer = muser_quant::integer_form(weight.ty()).is_some();
+            (any_integer, any_float) = (any_integer || is_integer, any_float || !is_integer);
+        }
+        let (n, width) = (x.n(), x.width());
+        let rows_each = (TASK_LEN / width).max(1);
+        let n_task = n.div_ceil(rows_each);
+        let task_rows = |task: usize| task * rows_each..n.min((task + 1) * rows_each);
+
+        if let (Some(norm), true) = (norm, any_float) {
+            grow(&mut self.normed, n * width);
+            pool.run_chunks(&mut self.normed[..n * width], rows_each * width, |task, normed| {
+                for (row, normed) in task_rows(task).zip(normed.chunks_exact_mut(width)) {
+                    rms_norm(tier, x.row(row), gains(norm), norm.eps, normed);
+                }
+            });
+        }
+        if any_integer {
+            let activations = self.activations.resize(n, width);
+            pool.run_with(&mut self.workers, n_task, |task, worker| {
+                grow(&mut worker.row, width);
+                let normed = &mut worker.row[..width];
+                for row in task_rows(task) {
+                    let values = match norm {
+                        Some(norm) => {
+                            rms_norm(tier, x.row(row), gains(norm), norm.eps, normed);
+                            &*normed
+                        }
+                        None => x.row(row),
+                    };
+                    // SAFETY: each row belongs to one task.
+                    unsafe { activations.quantize(tier, row, values) };
+                }
+            });
+        }
+    }
+
+    /// Multiplies what was prepared with each matrix. `outs (n, rows)`
+    pub(super) fn project<'a>(
+        &mut self,
+        tier: Tier,
+        pool: &mut Pool,
+        x: Rows<'_>,
+        normed: bool,
+        outs: impl Iterator<Item = (Matrix<'a>, &'a mut [f32])>,
+    ) -> Result<(), Error> {
+        let n = x.n();
+        let products = outs
+            .map(|(matrix, out)| Ok((matrix, weight_rows(matrix)?, Disjoint::new(out))))
+            .collect::<Result<Vec<_>, Error>>()?;
+        cut(&mut self.bands, pool.threads(), n, products.iter().map(|(matrix, ..)| *matrix));
+        let inputs = Inputs { quantized: &self.activations, float: if normed { &self.normed } else { x.values() } };
+        let bands = &self.bands;
+        pool.run_with(&mut self.workers, bands.len(), |index, worker| {
+            let OutputBand { product, rows } = &bands[index];
+            let (_, weights, out) = &products[*product];
+            // SAFETY: the bands of an output do not meet, and each is one task.
+            let mut band = unsafe { Band::new(out, weights.n_row(), rows.clone(), 0..n) };
+            multiply(tier, weights.rows(rows.clone()), inputs, &mut band, &mut worker.scratch);
+        });
+        Ok(())
+    }
+
+    /// Multiplies what was prepared with the gate and with the other matrix, and applies the activation to both.
+    /// `out (n, n_ff)`
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the operands of one operation, some of them borrowed from the backend"
+    )]
+    pub(super) fn gated(
+        &mut self,
+        tier: Tier,
+        pool: &mut Pool,
+        x: Rows<'_>,
+        normed: bool,
+        [gate, up]: [Matrix<'_>; 2],
+        activate: Activate,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let (n, n_ff) = (x.n(), gate.rows());
+        grow(&mut self.up, n * n_ff);
+        // A band stands for the same rows of both matrices.
+        cut(&mut self.bands, pool.threads(), n, [gate]);
+        let (gate, up) = (weight_rows(gate)?, weight_rows(up)?);
+        let inputs = Inputs { quantized: &self.activations, float: if normed { &self.normed } else { x.values() } };
+        let (gates, ups) = (Disjoint::new(out), Disjoint::new(&mut self.up));
+        let bands = &self.bands;
+        pool.run_with(&mut self.workers, bands.len(), |index, worker| {
+            let rows = &bands[index].rows;
+            // SAFETY: the bands do not meet, and each is one task.
+            let mut gate_band = unsafe { Band::new(&gates, n_ff, rows.clone(), 0..n) };
+            // SAFETY: as above.
+            let mut up_band = unsafe { Band::new(&ups, n_ff, rows.clone(), 0..n) };
+            multiply(tier, gate.rows(rows.clone()), inputs, &mut gate_band, &mut worker.scratch);
+            multiply(tier, up.rows(rows.clone()), inputs, &mut up_band, &mut worker.scratch);
+            for token in 0..n {
+                activate(tier, gate_band.token(token), up_band.token(token));
+            }
+        });
+        Ok(())
+    }
+}
+
+fn weight_rows(matrix: Matrix<'_>) -> Result<WeightRows<'_>, Error> {
+    Ok(WeightRows::new(matrix.ty(), matrix.bytes(), matrix.rows(), matrix.cols())?)
+}
+
+fn multiply(tier: Tier, weights: WeightRows<'_>, x: Inputs<'_>, out: &mut Band<'_>, scratch: &mut Scratch) {
+    if weights.is_integer() {
+        product_integer(tier, weights, x.quantized, out, scratch);
+    } else {
+        product_float(tier, weights, x.float, out, scratch);
+    }
+}
+
+/// Cuts the rows of some matrices into bands of about the same size.
+fn cut<'a>(
+    bands: &mut Vec<OutputBand>,
+    threads: usize,
+    n_token: usize,
+    matrices: impl IntoIterator<Item = Matrix<'a>, IntoIter: Clone>,
+) {
+    bands.clear();
+    let matrices = matrices.into_iter();
+    let total: usize = matrices.clone().map(|matrix| matrix.rows() * matrix.row_bytes()).sum();
+    let band_bytes = match threads {
+        1 => usize::MAX,
+        _ => (total / (threads * BANDS_PER_THREAD)).max(MIN_BAND_BYTES / n_token.max(1)),
+    };
+    for (product, matrix) in matrices.enumerate() {
+        let n_row = matrix.rows();
+        let step = (band_bytes / matrix.row_bytes()).clamp(1, n_row).next_multiple_of(BAND_ROWS);
+        let band = |start| OutputBand { product, rows: start..n_row.min(start + step) };
+        bands.extend((0..n_row).step_by(step).map(band));
+    }
+}
+
+fn grow(values: &mut Vec<f32>, len: usize) {
+    if values.len() < len {
+        values.resize(len, 0.0);
+    }
+}
