@@ -80,16 +80,7 @@ fn m13_a_file_of_16_gb_is_opened_and_indexed_without_allocating_or_reading_it() 
     assert_eq!((last.len() as u64, last[last.len() - 1]), (size_bytes, 0));
     assert_eq!(device.allocated_bytes(), 0);
     #[cfg(target_os = "linux")]
-    assert!(resident_bytes_of(&path) < 1 << 20, "only what was looked at is in memory");
-}
-
-/// Bytes of this process's mappings of `path` that are in memory.
-#[cfg(target_os = "linux")]
-fn resident_bytes_of(path: &std::path::Path) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut lines = maps.lines().skip_while(|line| !line.contains(path.to_str().unwrap()));
-    let resident = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    resident.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    assert!(crate::file_tests::resident_bytes_of(&path) < 1 << 20, "only what was looked at is in memory");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::file::SourceFile;
 use crate::{Error, Result};
@@ -21,11 +21,14 @@ use crate::{Error, Result};
 ///
 /// When the operating system refuses the handler.
 pub fn report_bus_errors(exit_code: u8) -> Result<()> {
-    static INSTALL: Once = Once::new();
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
     EXIT_CODE.store(c_int::from(exit_code), Ordering::Relaxed);
-    let mut installed = Ok(());
-    INSTALL.call_once(|| installed = install());
-    installed
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*installed {
+        install()?;
+        *installed = true;
+    }
+    Ok(())
 }
 
 static EXIT_CODE: AtomicI32 = AtomicI32::new(1);

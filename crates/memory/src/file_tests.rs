@@ -24,6 +24,15 @@ fn mappings_of(path: &Path) -> Vec<String> {
     maps.lines().filter(|line| line.contains(path.to_str().unwrap())).map(String::from).collect()
 }
 
+/// Bytes of this process's mappings of `path` that are in memory.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_bytes_of(path: &Path) -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| !line.contains(path.to_str().unwrap()));
+    let resident = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    resident.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
 #[test]
 fn m12_a_file_of_ten_bytes_has_ten_bytes_and_one_page_for_a_device() {
     let (_folder, path) = file_of(b"0123456789");

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -51,6 +52,15 @@ fn m19_a_mapped_load_copies_no_byte_and_allocates_none() {
     assert_eq!(device.allocated_bytes(), 0);
     assert!(report.bytes_per_second() > 0.0);
     assert_eq!(report.residency, Residency::NotAsked);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn m18_a_mapped_load_brings_every_page_in() {
+    let (_folder, path) = file_of(&bytes());
+    let (arena, _) = load(&Device::host(), &path, LoadPolicy::Map).unwrap();
+    let resident_bytes = crate::file_tests::resident_bytes_of(&path);
+    assert!(resident_bytes >= arena.windows()[0].device_size_bytes() as u64, "{resident_bytes}");
 }
 
 #[test]
@@ -126,6 +136,23 @@ fn m17_a_file_that_shrank_before_the_load_is_refused_by_either_path() {
         let refused = Arena::load(&device, files, regions(), &options, &|_| ControlFlow::Continue(())).unwrap_err();
         assert!(matches!(refused, Error::FileChanged { .. }), "{policy}: {refused}");
         assert_eq!(device.allocated_bytes(), 0);
+    }
+}
+
+#[test]
+fn m17_a_file_that_is_written_while_it_loads_is_refused_by_either_path() {
+    for policy in [LoadPolicy::Map, LoadPolicy::Read] {
+        let (_folder, path) = file_of(&bytes());
+        let writer = File::options().write(true).open(&path).unwrap();
+        writer.set_modified(std::time::UNIX_EPOCH).unwrap();
+        let files = vec![ModelFile::open(&path).unwrap()];
+        let options = LoadOptions { policy, n_threads: 2, resident: false };
+        let refused = Arena::load(&Device::host(), files, regions(), &options, &|_| {
+            writer.write_at(b"x", 12_345).unwrap();
+            ControlFlow::Continue(())
+        })
+        .unwrap_err();
+        assert!(matches!(refused, Error::FileChanged { .. }), "{policy}: {refused}");
     }
 }
 
