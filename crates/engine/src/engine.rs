@@ -60,16 +60,19 @@ impl Session {
     }
 }
 
+/// Takes a token's index and its logits.
+pub(crate) type OnLogits<'a> = dyn FnMut(usize, &mut [f32]) -> Result<(), Error> + 'a;
+
 /// What [`Engine::advance`] reports to and asks of its caller.
-pub(crate) struct Advance<'a> {
+pub(crate) struct Advance<'a, 't> {
     /// Index of the first token whose logits are wanted; the number of tokens for none.
     pub logits_from: usize,
     /// Called after each batch with the number of tokens done; a break ends the pass with [`Error::Interrupted`].
     pub on_batch: &'a mut dyn FnMut(usize) -> ControlFlow<()>,
     /// Called with each wanted token's index and logits, in order.
-    pub on_logits: &'a mut dyn FnMut(usize, &mut [f32]) -> Result<(), Error>,
+    pub on_logits: &'a mut OnLogits<'a>,
     /// Records taps.
-    pub taps: Option<&'a mut dyn TapSink>,
+    pub taps: Option<&'t mut dyn TapSink>,
 }
 
 impl Engine {
@@ -118,7 +121,7 @@ impl Engine {
         &mut self,
         session: &mut Session,
         tokens: &[u32],
-        mut advance: Advance<'_>,
+        mut advance: Advance<'_, '_>,
     ) -> Result<(), Error> {
         let n_vocab = self.model().spec().n_vocab;
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= n_vocab) {
@@ -131,7 +134,7 @@ impl Engine {
                 from => LogitRows::From(from),
             };
             let mut spans = [Span { tokens: batch, cache: &mut session.cache, logits }];
-            let selected = self.decoder.forward(self.backend.as_mut(), &mut spans, advance.taps.as_deref_mut());
+            let selected = self.decoder.forward(self.backend.as_mut(), &mut spans, reborrow(&mut advance.taps));
             let selected = selected.inspect_err(|_| session.clear())?;
             session.tokens.extend_from_slice(batch);
             let first_index = done + batch.len() - selected;
@@ -149,12 +152,12 @@ impl Engine {
         session: &Session,
         first_index: usize,
         selected: usize,
-        advance: &mut Advance<'_>,
+        advance: &mut Advance<'_, '_>,
     ) -> Result<(), Error> {
         let (n_vocab, at_once) = (self.model().spec().n_vocab, self.decoder.n_logit_rows());
         for first in (0..selected).step_by(at_once) {
             let n = at_once.min(selected - first);
-            let logits = self.decoder.logits(self.backend.as_mut(), first, n, advance.taps.as_deref_mut())?;
+            let logits = self.decoder.logits(self.backend.as_mut(), first, n, reborrow(&mut advance.taps))?;
             for (row, logits) in logits.chunks_exact_mut(n_vocab).enumerate() {
                 if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
                     let pos = session.tokens.len() - selected + first + row;
@@ -164,5 +167,13 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+/// The sink for one call. A plain reborrow would tie the option's lifetime to the sink's.
+fn reborrow<'a>(taps: &'a mut Option<&mut dyn TapSink>) -> Option<&'a mut dyn TapSink> {
+    match taps {
+        Some(taps) => Some(&mut **taps),
+        None => None,
     }
 }

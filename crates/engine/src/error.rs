@@ -12,7 +12,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: BadModel,
+        source: Box<BadModel>,
     },
     /// The file could not be opened or mapped, or memory could not be had.
     #[error(transparent)]
@@ -49,7 +49,9 @@ pub enum Error {
         n_vocab: usize,
     },
     /// The model computed values that are not numbers.
-    #[error("the logits after token {pos} hold a value that is not finite (token {id}): the weights or the state are damaged")]
+    #[error(
+        "the logits after token {pos} hold a value that is not finite (token {id}): the weights or the state are damaged"
+    )]
     NotFinite {
         /// Position of the token they follow.
         pos: usize,

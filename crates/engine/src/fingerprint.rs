@@ -295,7 +295,8 @@ fn distance(ours: &TapRecord, theirs: &TapRecord) -> Option<Distance> {
     }
     let pairs = || ours.iter().zip(theirs).enumerate().filter(|(_, (a, b))| a.to_bits() != b.to_bits());
     let gap = |a: f32, b: f32| (f64::from(a) - f64::from(b)).abs();
-    let (worst_index, (&first, &second)) = pairs().max_by(|(_, (a, b)), (_, (c, d))| gap(**a, **b).total_cmp(&gap(**c, **d)))?;
+    let (worst_index, (&first, &second)) =
+        pairs().max_by(|(_, (a, b)), (_, (c, d))| gap(**a, **b).total_cmp(&gap(**c, **d)))?;
     Some(Distance { n_changed: pairs().count(), n: ours.len(), worst_index, first, second })
 }
 

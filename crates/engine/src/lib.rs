@@ -1,2 +1,27 @@
-//! Sessions, sampling and generation.
+//! Sessions, sampling and generation: from a model file to streamed text.
+//!
+//! - [`load`]: opens a file; its header refuses what can't be run before a weight is touched.
+//! - [`Engine`]: a backend and a decoder. [`Session`]: one conversation's tokens, keys and values.
+//! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`]: measure.
+//! - [`sampler`]: from logits to a token.
+//! - [`TapWriter`], [`TapFile`]: fingerprints of a run, and their comparison.
 #![forbid(unsafe_code)]
+
+mod chat;
+mod engine;
+mod error;
+mod fingerprint;
+mod generate;
+mod loader;
+mod perplexity;
+pub mod sampler;
+mod score;
+
+pub use chat::chat_prompt;
+pub use engine::{DEFAULT_BATCH, Engine, Session};
+pub use error::{BadModel, Error};
+pub use fingerprint::{Difference, DifferenceKind, Distance, TapFile, TapFileError, TapKey, TapRecord, TapWriter};
+pub use generate::{Event, Finish, Generation};
+pub use loader::{LoadOptions, LoadReport, Loaded, load, read_template, read_tokenizer};
+pub use perplexity::{PerplexityOptions, PerplexityProgress, perplexity};
+pub use score::Step;

@@ -10,8 +10,8 @@ use muser_model::{Model, ModelSpec, regions};
 use muser_text::template::ChatTemplate;
 use muser_text::{Tokenizer, VocabSpec};
 
-use crate::error::BadModel;
 use crate::Error;
+use crate::error::BadModel;
 
 /// A model file, opened: its vocabulary and chat template, and, unless only those were asked for, its weights.
 pub struct Loaded {
@@ -52,7 +52,7 @@ pub struct LoadOptions {
 pub fn load(path: &Path, device: &Device, options: &LoadOptions) -> Result<Loaded, Error> {
     let started = Instant::now();
     let file = ModelFile::open(path)?;
-    let bad = |source: BadModel| Error::BadModel { path: path.to_owned(), source };
+    let bad = |source: BadModel| Error::BadModel { path: path.to_owned(), source: Box::new(source) };
     let mapping = Arc::clone(file.mapping());
     let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
     // Everything that the header alone can refuse is refused before any weight is touched.
@@ -105,11 +105,11 @@ pub fn read_tokenizer(gguf: &Gguf<'_>, options: &LoadOptions) -> Result<Tokenize
 }
 
 /// An array that has one entry for each token.
-fn opt_array<T>(
-    metadata: &Metadata<'_>,
+fn opt_array<'a, T>(
+    metadata: &Metadata<'a>,
     key: &str,
     n_vocab: usize,
-    read: impl Fn(&Metadata<'_>, &str) -> muser_gguf::Result<Option<T>>,
+    read: impl Fn(&Metadata<'a>, &str) -> muser_gguf::Result<Option<T>>,
 ) -> Result<Option<T>, BadModel> {
     if metadata.contains(key) {
         metadata.expect_len(key, n_vocab)?;

@@ -1,0 +1,247 @@
+//! The command line, defined once: parser, help and usage errors follow from it.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs language models from GGUF files, mapped once and computed on in place.
+///
+/// Results go to standard output, everything else to standard error.
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the memory plan or by --strict, 4 bad model file,
+/// 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "muser", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Stream an answer to a prompt, or chat interactively without one
+    Run(RunArgs),
+    /// Show what a model file says
+    Inspect(InspectArgs),
+    /// Show the tokens of a text
+    Tokenize(TokenizeArgs),
+    /// Score given continuations: JSON lines in, JSON lines out
+    ///
+    /// Reads lines {"ids":[…],"next":[…]} from standard input and answers each with
+    /// {"steps":[{"id":i,"logprob":x,"top":[[id,x],…]},…]}: the natural logarithm of the probability of each token of
+    /// "next", given "ids" and what of "next" stands before it, over the full vocabulary.
+    Score(ScoreArgs),
+    /// Measure the perplexity of a text file
+    Perplexity(PerplexityArgs),
+    /// Work with files of taps that `score --taps` wrote
+    Taps(TapsArgs),
+}
+
+/// How a model is opened and computed.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// Threads that compute [default: the physical cores available]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZero<usize>>,
+    /// Compute with f32 activations on the slow reference backend
+    #[arg(long)]
+    pub reference: bool,
+    /// SIMD tier of the kernels; the answer does not depend on it [default: the fastest of this machine]
+    #[arg(long, value_name = "NAME", conflicts_with = "reference")]
+    pub tier: Option<String>,
+    /// Tokens processed at once; the answer does not depend on it
+    #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH)]
+    pub batch: usize,
+    /// Split text as this pre-tokeniser does, whatever the file says
+    #[arg(long, value_name = "NAME")]
+    pub force_pre: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A GGUF file
+    pub model: PathBuf,
+    /// What to say to the model; without it, an interactive chat, or standard input if that is no terminal
+    pub prompt: Option<String>,
+    /// Most tokens of an answer [default: until the model ends it or the context is full]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub max_tokens: Option<usize>,
+    /// Context in tokens, or `auto` for what the model was trained for
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
+    pub ctx: Ctx,
+    /// Continue the prompt as it is, without the chat template
+    #[arg(long)]
+    pub raw: bool,
+    /// System message
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub system: Option<String>,
+    /// Print one JSON document at the end instead of streaming
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// How tokens are chosen.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Temperature; 0 always takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    pub temp: f32,
+    /// Keep the K likeliest tokens; 0 keeps all
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    pub top_k: usize,
+    /// Keep the likeliest tokens that together have this probability
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    pub top_p: f32,
+    /// Keep tokens at least this likely, relative to the likeliest
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    pub min_p: f32,
+    /// Divide (or, if negative, multiply) the logits of recent tokens by this
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub repetition_penalty: f32,
+    /// Lower the logits of recent tokens by this
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub presence_penalty: f32,
+    /// Lower the logits of recent tokens by this for each time they occurred
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub frequency_penalty: f32,
+    /// How many recent tokens the penalties look at
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub penalty_last_n: usize,
+    /// The same seed gives the same text [default: a fresh one, shown at the end]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A GGUF file
+    pub model: PathBuf,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print one JSON document: all metadata in full, and all tensors
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenizeArgs {
+    /// A GGUF file
+    pub model: PathBuf,
+    /// The text; without it, standard input
+    #[arg(allow_hyphen_values = true)]
+    pub text: Option<String>,
+    /// Recognise control tokens in the text, which otherwise stay text
+    #[arg(long)]
+    pub special: bool,
+    /// Add the tokens that the vocabulary puts around a text
+    #[arg(long)]
+    pub bos: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Split text as this pre-tokeniser does, whatever the file says
+    #[arg(long, value_name = "NAME")]
+    pub force_pre: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ScoreArgs {
+    /// A GGUF file
+    pub model: PathBuf,
+    /// How many of the likeliest tokens to list at each step
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    pub top: usize,
+    /// Save a hash of every named tap, for each layer and token
+    #[arg(long, value_name = "FILE")]
+    pub taps: Option<PathBuf>,
+    /// Save the taps' values beside their hashes
+    #[arg(long, requires = "taps")]
+    pub taps_values: bool,
+    /// The output is JSON lines in any case
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PerplexityArgs {
+    /// A GGUF file
+    pub model: PathBuf,
+    /// A text file
+    pub file: PathBuf,
+    /// Tokens in a chunk, of which the second half is scored
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub ctx: usize,
+    /// Most chunks [default: all whole ones]
+    #[arg(long, value_name = "N")]
+    pub chunks: Option<usize>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TapsArgs {
+    #[command(subcommand)]
+    pub command: TapsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TapsCommand {
+    /// Name the first tap, layer and token in which two runs differ; exit code 1 if they do
+    Diff(TapsDiffArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TapsDiffArgs {
+    /// A file of taps
+    pub first: PathBuf,
+    /// Another
+    pub second: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A context in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ctx {
+    Auto,
+    Tokens(NonZero<usize>),
+}
+
+fn parse_ctx(text: &str) -> Result<Ctx, String> {
+    if text == "auto" {
+        return Ok(Ctx::Auto);
+    }
+    text.parse().map(Ctx::Tokens).map_err(|_| "expected a number of tokens above 0, or `auto`".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_context_is_a_positive_number_or_auto() {
+        assert_eq!(parse_ctx("auto"), Ok(Ctx::Auto));
+        assert_eq!(parse_ctx("4096"), Ok(Ctx::Tokens(NonZero::new(4096).expect("not zero"))));
+        for wrong in ["0", "-1", "4k", ""] {
+            assert!(parse_ctx(wrong).is_err(), "{wrong:?} was taken for a context");
+        }
+    }
+}

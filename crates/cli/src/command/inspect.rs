@@ -1,0 +1,158 @@
+//! `muser inspect`: what a model file says.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use muser_gguf::{Array, Gguf, TensorInfo, Value};
+use muser_memory::ModelFile;
+use muser_model::ModelSpec;
+use serde_json::{Map, json};
+
+use crate::args::InspectArgs;
+use crate::exit::BadFile;
+use crate::terminal::{bytes, grouped, print};
+
+pub fn run(args: &InspectArgs) -> Result<ExitCode> {
+    let file = ModelFile::open(&args.model)?;
+    let mapping = Arc::clone(file.mapping());
+    let parsed = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64);
+    let gguf = parsed.map_err(|error| BadFile(format!("{}: {error}", args.model.display())))?;
+    let size = mapping.as_slice().len() as u64;
+    let out = if args.json { as_json(&gguf, size)? } else { as_text(&gguf, size, args.tensors) };
+    let _ = print(&out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why the file can't be run, as far as its metadata tells.
+fn why_not(gguf: &Gguf<'_>) -> Option<String> {
+    ModelSpec::read(gguf).err().map(|error| error.to_string())
+}
+
+fn as_text(gguf: &Gguf<'_>, size: u64, with_tensors: bool) -> String {
+    let mut out = String::new();
+    let tensors = gguf.tensors();
+    let parameters: u64 = tensors.iter().map(n_elements).sum();
+    let rows = [
+        ("file", format!("GGUF version {}, {} ({} B)", gguf.version(), bytes(size), grouped(size))),
+        ("tensors", format!("{} with {} parameters", grouped(tensors.len() as u64), grouped(parameters))),
+        ("runs", why_not(gguf).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"))),
+    ];
+    for (name, value) in rows {
+        let _ = writeln!(out, "{name:<8} {value}");
+    }
+    let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for tensor in tensors {
+        let (n, size) = types.entry(tensor.tensor_type().name()).or_default();
+        *n += 1;
+        *size += tensor.size_bytes();
+    }
+    out.push_str("\ntype      tensors      bytes\n");
+    for (ty, (n, size)) in types {
+        let _ = writeln!(out, "{ty:<8} {n:>8} {:>10}", bytes(size));
+    }
+    out.push_str("\nmetadata\n");
+    let width = gguf.metadata().iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in gguf.metadata().iter() {
+        let _ = writeln!(out, "  {key:<width$}  {}", shortened(value));
+    }
+    if with_tensors {
+        let width = tensors.iter().map(|tensor| tensor.name().len()).max().unwrap_or(0);
+        let _ = writeln!(out, "\n{:<width$}  type     dimensions             offset        bytes", "tensor");
+        for tensor in tensors {
+            let dims = tensor.dims().iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
+            let (ty, offset, size) = (tensor.tensor_type().name(), tensor.offset(), tensor.size_bytes());
+            let _ = writeln!(out, "{:<width$}  {ty:<8} {dims:<16} {offset:>12} {size:>12}", tensor.name());
+        }
+    }
+    out
+}
+
+/// A value on one line: long strings and arrays by their beginning, and how much there is of them.
+fn shortened(value: &Value<'_>) -> String {
+    const CHARS: usize = 60;
+    const ENTRIES: usize = 4;
+    match value {
+        Value::Str(text) if text.chars().count() > CHARS => {
+            let start: String = text.chars().take(CHARS).collect();
+            format!("{start:?}… ({} bytes)", grouped(text.len() as u64))
+        }
+        Value::Array(array) => {
+            let json = array_as_json(array, ENTRIES);
+            let shown: Vec<_> = json.iter().map(ToString::to_string).collect();
+            let more = if array.len() > ENTRIES { ", …" } else { "" };
+            format!("[{}{more}] ({} × {})", shown.join(", "), grouped(array.len() as u64), array.elem_type().name())
+        }
+        value => as_value(value).to_string(),
+    }
+}
+
+fn as_json(gguf: &Gguf<'_>, size: u64) -> Result<String> {
+    let metadata: Map<String, serde_json::Value> = gguf
+        .metadata()
+        .iter()
+        .map(|(key, value)| (key.to_owned(), json!({"type": value.value_type().name(), "value": as_value(value)})))
+        .collect();
+    let tensors: Vec<_> = gguf
+        .tensors()
+        .iter()
+        .map(|tensor| {
+            json!({
+                "name": tensor.name(),
+                "type": tensor.tensor_type().name(),
+                "dims": tensor.dims(),
+                "offset": tensor.offset(),
+                "size_bytes": tensor.size_bytes(),
+            })
+        })
+        .collect();
+    let why_not = why_not(gguf);
+    let document = json!({
+        "version": gguf.version(),
+        "alignment": gguf.alignment(),
+        "size_bytes": size,
+        "runs": why_not.is_none(),
+        "why_not": why_not,
+        "metadata": metadata,
+        "tensors": tensors,
+    });
+    Ok(serde_json::to_string(&document)? + "\n")
+}
+
+fn as_value(value: &Value<'_>) -> serde_json::Value {
+    match value {
+        Value::Str(text) => json!(text),
+        Value::Bool(flag) => json!(flag),
+        Value::Array(array) => json!(array_as_json(array, array.len())),
+        Value::F32(number) => json!(number),
+        Value::F64(number) => json!(number),
+        // Every other type is an integer of at most 64 bits.
+        value => value.as_int().map_or(serde_json::Value::Null, int_as_json),
+    }
+}
+
+fn int_as_json(int: i128) -> serde_json::Value {
+    u64::try_from(int).map_or_else(|_| json!(int as i64), |int| json!(int))
+}
+
+/// The first `most` entries.
+fn array_as_json(array: &Array<'_>, most: usize) -> Vec<serde_json::Value> {
+    if let Some(strs) = array.strs() {
+        strs.iter().take(most).map(|text| json!(text)).collect()
+    } else if let Some(bools) = array.bools() {
+        bools.take(most).map(|flag| json!(flag)).collect()
+    } else if let Some(ints) = array.ints() {
+        ints.take(most).map(int_as_json).collect()
+    } else if let Some(floats) = array.floats() {
+        floats.take(most).map(|number| json!(number)).collect()
+    } else {
+        let arrays = array.arrays().unwrap_or_default();
+        arrays.iter().take(most).map(|array| json!(array_as_json(array, array.len()))).collect()
+    }
+}
+
+fn n_elements(tensor: &TensorInfo<'_>) -> u64 {
+    tensor.dims().iter().product()
+}
