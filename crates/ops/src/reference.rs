@@ -5,21 +5,19 @@
 
 mod attention;
 mod math;
+mod product;
 
 use std::num::NonZero;
-use std::thread;
 
 use muser_memory::Device;
 use muser_quant::decode_row;
 
 use crate::{
-    Activation, Add, Append, Attention, Backend, Cap, Checked, Embed, Error, Gated, Gather, Heads, Matrix, NormRows,
-    Pairing, Product, Project,
+    Activation, Add, Append, Attention, Backend, Cap, Checked, Embed, Error, Gated, Gather, Heads, NormRows, Pairing,
+    Product, Project,
 };
-use math::{dot, norm_row, sigmoid};
-
-/// Rows of activations that one decoded weight row meets while it is warm.
-const TOKEN_BLOCK: usize = 64;
+use math::{norm_row, sigmoid};
+use product::product;
 
 /// Computes with f32 activations, as each operation is defined.
 pub struct Reference {
@@ -34,47 +32,6 @@ impl Reference {
     pub fn new(threads: NonZero<usize>) -> Self {
         Self { device: Device::host(), threads, normed: Vec::new(), products: [Vec::new(), Vec::new()] }
     }
-
-    /// `out = weight · x`. // x (n, cols), out (n, rows)
-    fn product(&self, weight: Matrix<'_>, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
-        let (rows, cols) = (weight.rows(), weight.cols());
-        let n = x.len() / cols;
-        let rows_each = rows.div_ceil(self.threads.get());
-        // Each thread fills a row-major block of its own, (its rows, n); they are turned to (n, rows) at the end.
-        let blocks = thread::scope(|scope| {
-            let starts = (0..rows).step_by(rows_each);
-            let workers: Vec<_> = starts
-                .map(|start| {
-                    let range = start..rows.min(start + rows_each);
-                    scope.spawn(move || product_rows(weight, range, x, n))
-                })
-                .collect();
-            workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect::<Result<Vec<_>, _>>()
-        })?;
-        for (block, values) in blocks.iter().enumerate() {
-            for (row, values) in values.chunks_exact(n).enumerate() {
-                for (token, &value) in values.iter().enumerate() {
-                    out[token * rows + block * rows_each + row] = value * weight.scale();
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn product_rows(weight: Matrix<'_>, rows: std::ops::Range<usize>, x: &[f32], n: usize) -> Result<Vec<f32>, Error> {
-    let cols = weight.cols();
-    let mut decoded = vec![0.0; cols];
-    let mut out = vec![0.0; rows.len() * n];
-    for (first, x) in x.chunks(TOKEN_BLOCK * cols).enumerate() {
-        for (index, row) in rows.clone().enumerate() {
-            decode_row(weight.ty(), weight.row(row), &mut decoded)?;
-            for (token, x) in x.chunks_exact(cols).enumerate() {
-                out[index * n + first * TOKEN_BLOCK + token] = dot(&decoded, x);
-            }
-        }
-    }
-    Ok(out)
 }
 
 /// The values of `x`, normed into `scratch` when there is a norm.
@@ -128,7 +85,7 @@ impl Backend for Reference {
         let mut scratch = std::mem::take(&mut self.normed);
         let x = normed(&mut scratch, x, norm);
         for Product { weight, out } in products {
-            self.product(*weight, x, out.values_mut())?;
+            product(*weight, x, self.threads.get(), out.values_mut())?;
         }
         self.normed = scratch;
         Ok(())
@@ -141,7 +98,7 @@ impl Backend for Reference {
         let x = normed(&mut scratch, x, norm);
         for (weight, values) in [(gate, &mut gates), (up, &mut ups)] {
             values.resize(out.values().len(), 0.0);
-            self.product(weight, x, values)?;
+            product(weight, x, self.threads.get(), values)?;
         }
         for ((out, &gate), &up) in out.values_mut().iter_mut().zip(&gates).zip(&ups) {
             *out = up
@@ -187,7 +144,7 @@ impl Backend for Reference {
     fn attention(&mut self, op: Checked<Attention<'_>>) -> Result<(), Error> {
         let Attention { q, spans, n_head, window, scale, soft_cap, gate, mut out } = op.into_inner();
         let shape = attention::Shape { n_head, window, scale, soft_cap };
-        attention::run(shape, spans, q, out.values_mut(), self.threads);
+        attention::run(shape, spans, q, self.threads.get(), out.values_mut());
         if let Some(gate) = gate {
             for (out, &gate) in out.values_mut().iter_mut().zip(gate.values()) {
                 *out *= sigmoid(gate);

@@ -1,11 +1,12 @@
-//! Attention, one query head at a time: all scores, their softmax, the weighted sum of values.
+//! Attention as two products: scores are keys times queries, the result is values times weights.
 
-use std::num::NonZero;
-use std::thread;
+use std::ops::Range;
 
 use half::f16;
-use muser_memory::KvPlane;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use muser_memory::{KV_LANES, KvPlane};
 
+use super::product::{RUN_LEN, Step, TILE_ROWS, TILE_VECTORS, n_steps, on_threads, pack, threads_for, tile};
 use crate::{AttentionSpan, Rows};
 
 #[derive(Clone, Copy)]
@@ -16,81 +17,148 @@ pub(super) struct Shape {
     pub soft_cap: Option<f32>,
 }
 
-/// Fills `out`. `(n, n_head * head_dim)`
-pub(super) fn run(shape: Shape, spans: &[AttentionSpan<'_>], q: Rows<'_>, out: &mut [f32], threads: NonZero<usize>) {
-    let mut first = 0;
-    for &AttentionSpan { n, pos, plane } in spans {
-        let out = &mut out[first * q.width()..][..n * q.width()];
-        let rows_each = n.div_ceil(threads.get()).max(1);
-        let held = Decoded::of(plane);
-        thread::scope(|scope| {
-            for (share, out) in out.chunks_mut(rows_each * q.width()).enumerate() {
-                let held = &held;
-                scope.spawn(move || {
-                    for (index, out) in out.chunks_exact_mut(q.width()).enumerate() {
-                        let row = share * rows_each + index;
-                        attend(shape, held, q.row(first + row), pos + row, out);
-                    }
-                });
-            }
-        });
-        first += n;
+impl Shape {
+    fn first_visible(&self, pos: usize) -> usize {
+        self.window.map_or(0, |window| (pos + 1).saturating_sub(window))
+    }
+
+    fn score(&self, product: f64) -> f32 {
+        let score = product as f32 * self.scale;
+        self.soft_cap.map_or(score, |cap| cap * (score / cap).tanh())
     }
 }
 
-/// A plane's rows as f32, in the order of their positions.
-struct Decoded {
-    origin: usize,
-    n_head_kv: usize,
-    head_dim: usize,
-    k: Vec<f32>, // (len, n_head_kv, head_dim)
-    v: Vec<f32>, // (len, n_head_kv, head_dim)
+/// Fills `out` on up to `max_threads` threads. `(n, n_head * head_dim)`
+pub(super) fn run(shape: Shape, spans: &[AttentionSpan<'_>], q: Rows<'_>, max_threads: usize, mut out: &mut [f32]) {
+    let mut q = q.values();
+    for &AttentionSpan { n, pos, plane } in spans {
+        let width = shape.n_head * plane.geometry().head_dim;
+        let (span_q, span_out);
+        (span_q, q) = q.split_at(n * width);
+        (span_out, out) = std::mem::take(&mut out).split_at_mut(n * width);
+        let visible = pos + n - shape.first_visible(pos);
+        let n_each = n.div_ceil(threads_for(2 * n * width * visible, max_threads).min(n));
+        let shares = span_q.chunks(n_each * width).zip(span_out.chunks_mut(n_each * width)).enumerate();
+        on_threads(shares, |(share, (q, out))| {
+            for head_kv in 0..plane.geometry().n_head_kv {
+                attend(shape, plane, head_kv, pos + share * n_each, q, out);
+            }
+        });
+    }
 }
 
-impl Decoded {
-    fn of(plane: &KvPlane) -> Self {
-        let (n_head_kv, head_dim, capacity) = (plane.geometry().n_head_kv, plane.geometry().head_dim, plane.capacity());
-        let origin = plane.origin_logical();
-        let mut decoded = Self { origin, n_head_kv, head_dim, k: Vec::new(), v: Vec::new() };
-        for pos in origin..plane.end() {
-            let row = plane.row_of(pos).expect("a position between origin and end is held");
-            for head in 0..n_head_kv {
-                for d in 0..head_dim {
-                    let k = ((head * capacity / 8 + row / 8) * head_dim + d) * 8 + row % 8;
-                    let v = (head * capacity + row) * head_dim + d;
-                    decoded.k.push(f16::from_bits(plane.k_bits()[k]).to_f32());
-                    decoded.v.push(f16::from_bits(plane.v_bits()[v]).to_f32());
+/// Attends with the query heads of one KV head, for the positions from `pos` on.
+///
+/// Shape of `q` and `out`: `(n, n_head * head_dim)`.
+fn attend(shape: Shape, plane: &KvPlane, head_kv: usize, pos: usize, q: &[f32], out: &mut [f32]) {
+    let head_dim = plane.geometry().head_dim;
+    let width = shape.n_head * head_dim;
+    let group = shape.n_head / plane.geometry().n_head_kv;
+    let end = pos + q.len() / width;
+    let held = Held::new(plane, head_kv, shape.first_visible(pos), end);
+
+    let queries: Vec<(usize, usize)> = // position, and where its values start
+        (0..end - pos).flat_map(|row| (0..group).map(move |head| (pos + row, row * width + (head_kv * group + head) * head_dim))).collect();
+    let mut vectors = vec![Step::<TILE_VECTORS>::default(); n_steps(head_dim)];
+    let mut weights = vec![Step::<TILE_VECTORS>::default(); n_steps(end - held.start)];
+    let mut scores: [Vec<f32>; TILE_VECTORS] = Default::default();
+    for queries in queries.chunks(TILE_VECTORS) {
+        let start = shape.first_visible(queries[0].0) / RUN_LEN * RUN_LEN;
+        let end = queries[queries.len() - 1].0 + 1;
+        for (index, &(_, at)) in queries.iter().enumerate() {
+            pack(&q[at..at + head_dim], index, &mut vectors);
+        }
+        scores.iter_mut().for_each(Vec::clear);
+        for keys in held.keys(start, end) {
+            for products in tile(keys, &vectors) {
+                for (scores, product) in scores.iter_mut().zip(products) {
+                    scores.push(shape.score(product));
                 }
             }
         }
-        decoded
-    }
-
-    fn head<'a>(&self, values: &'a [f32], pos: usize, head: usize) -> &'a [f32] {
-        &values[((pos - self.origin) * self.n_head_kv + head) * self.head_dim..][..self.head_dim]
+        let mut sums = [1.0; TILE_VECTORS];
+        for (index, (&(pos, _), scores)) in queries.iter().zip(&mut scores).enumerate() {
+            sums[index] = softmax(scores, shape.first_visible(pos) - start..pos + 1 - start);
+            pack(scores, index, &mut weights);
+        }
+        for (quad, values) in held.values(start, end).enumerate() {
+            for (d, mixed) in (quad * TILE_ROWS..head_dim).zip(tile(values, &weights[..n_steps(end - start)])) {
+                for (&(_, at), (mixed, sum)) in queries.iter().zip(mixed.into_iter().zip(sums)) {
+                    out[at + d] = (mixed / sum) as f32;
+                }
+            }
+        }
     }
 }
 
-fn attend(shape: Shape, held: &Decoded, q: &[f32], pos: usize, out: &mut [f32]) {
-    let group = shape.n_head / held.n_head_kv;
-    let first = shape.window.map_or(0, |window| (pos + 1).saturating_sub(window));
-    for (head, (q, out)) in q.chunks_exact(held.head_dim).zip(out.chunks_exact_mut(held.head_dim)).enumerate() {
-        let head = head / group;
-        let mut scores: Vec<f32> = (first..=pos)
-            .map(|j| {
-                let score = super::math::dot(q, held.head(&held.k, j, head)) * shape.scale;
-                shape.soft_cap.map_or(score, |cap| cap * (score / cap).tanh())
-            })
-            .collect();
-        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        scores.iter_mut().for_each(|score| *score = (*score - max).exp());
-        let sum: f64 = scores.iter().map(|&p| f64::from(p)).sum();
-        let mut mixed = vec![0.0f64; held.head_dim];
-        for (j, &p) in (first..=pos).zip(&scores) {
-            for (mixed, &v) in mixed.iter_mut().zip(held.head(&held.v, j, head)) {
-                *mixed += f64::from(p) * f64::from(v);
+/// Turns the scores of visible positions into weights, all others to zero. Returns the sum of the weights.
+fn softmax(scores: &mut [f32], visible: Range<usize>) -> f64 {
+    scores[..visible.start].fill(0.0);
+    scores[visible.end..].fill(0.0);
+    let max = scores[visible.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for score in &mut scores[visible] {
+        *score = (*score - max).exp();
+        sum += f64::from(*score);
+    }
+    sum
+}
+
+/// Keys and values of one KV head as f32, in tiles, in the order of positions.
+///
+/// Tiles start at the start of a run, counted from position 0, so that a sum over positions is taken in the same order
+/// whatever is held beside them.
+struct Held {
+    start: usize,
+    n_key_steps: usize,
+    n_value_steps: usize,
+    keys: Vec<Step<TILE_ROWS>>,   // (positions / 4, head_dim / 4), 4 positions, 4 dimensions
+    values: Vec<Step<TILE_ROWS>>, // (head_dim / 4, positions / 4), 4 dimensions, 4 positions
+}
+
+impl Held {
+    /// The positions from `first` to `end`. Where a tile holds others, they are zero.
+    fn new(plane: &KvPlane, head: usize, first: usize, end: usize) -> Self {
+        let (head_dim, capacity) = (plane.geometry().head_dim, plane.capacity());
+        let start = first / RUN_LEN * RUN_LEN;
+        let n_key_steps = n_steps(head_dim);
+        // Whole blocks of eight positions.
+        let n_value_steps = n_steps((end - start).next_multiple_of(KV_LANES));
+        let mut keys = vec![Step::default(); n_value_steps * n_key_steps];
+        let mut values = vec![Step::default(); head_dim.div_ceil(TILE_ROWS) * n_value_steps];
+        let (mut k, mut v) = (vec![0.0; head_dim * KV_LANES], vec![0.0; head_dim]);
+        for pos in first..end {
+            let row = plane.row_of(pos).expect("a position that a query sees is held");
+            let (step, lane) = ((pos - start) / 4, (pos - start) % 4);
+            if pos == first || row.is_multiple_of(KV_LANES) {
+                let block = (head * (capacity / KV_LANES) + row / KV_LANES) * head_dim * KV_LANES;
+                to_f32(&plane.k_bits()[block..][..k.len()], &mut k);
+            }
+            for (d, k) in k.iter().skip(row % KV_LANES).step_by(KV_LANES).enumerate() {
+                keys[step * n_key_steps + d / 4][lane][d % 4] = *k;
+            }
+            to_f32(&plane.v_bits()[(head * capacity + row) * head_dim..][..head_dim], &mut v);
+            for (d, v) in v.iter().enumerate() {
+                values[d / 4 * n_value_steps + step][d % 4][lane] = *v;
             }
         }
-        out.iter_mut().zip(mixed).for_each(|(out, mixed)| *out = (mixed / sum) as f32);
+        Self { start, n_key_steps, n_value_steps, keys, values }
     }
+
+    /// A tile for every four positions from `start`, where a run starts, to `end`.
+    fn keys(&self, start: usize, end: usize) -> impl Iterator<Item = &[Step<TILE_ROWS>]> {
+        let steps = (start - self.start) / 4..n_steps(end - self.start);
+        self.keys[steps.start * self.n_key_steps..steps.end * self.n_key_steps].chunks_exact(self.n_key_steps)
+    }
+
+    /// A tile for every four dimensions, of the positions from `start`, where a run starts, to `end`.
+    fn values(&self, start: usize, end: usize) -> impl Iterator<Item = &[Step<TILE_ROWS>]> {
+        let steps = (start - self.start) / 4..n_steps(end - self.start);
+        self.values.chunks_exact(self.n_value_steps).map(move |values| &values[steps.clone()])
+    }
+}
+
+fn to_f32(bits: &[u16], out: &mut [f32]) {
+    let halves: &[f16] = bits.reinterpret_cast();
+    halves.convert_to_f32_slice(out);
 }
