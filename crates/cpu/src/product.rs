@@ -29,7 +29,7 @@ pub use band::Band;
 
 use crate::caps::Tier;
 use float::FloatFormat;
-use format::Format;
+use format::{Form, Format};
 
 #[cfg(target_endian = "big")]
 compile_error!("weights are little-endian and are read in place");
@@ -105,10 +105,17 @@ impl<'a> WeightRows<'a> {
 /// What one thread needs beside its operands. Keep one for each thread: it only ever grows.
 #[derive(Default)]
 pub struct Scratch {
-    groups: Vec<tile::TileGroup>,
-    sums: Vec<tile::TileSums>,
+    tile3: Tile<3>,
+    tile4: Tile<4>,
     vectors: Vec<float::TileVectors>,
     float_sums: Vec<float::TileSums>,
+}
+
+/// A tile of `R` rows.
+#[derive(Default)]
+struct Tile<const R: usize> {
+    groups: Vec<tile::TileGroup<R>>,
+    sums: Vec<tile::TileSums<R>>,
 }
 
 impl Scratch {
@@ -183,7 +190,12 @@ fn integer<F: Format>(tier: Tier, weights: WeightRows<'_>, x: &Activations, out:
         MAX_STREAM => tier.run(stream::Stream::<F, 4> { weights, n_row, x, token, out }),
         _ => {
             for tokens in token_blocks(tokens, 2 * x.k()) {
-                integer_tiles::<F>(tier, weights, n_row, x, tokens, out, scratch);
+                // As many rows as leave the registers that a unit needs.
+                if F::Form::SUB_BLOCK == 256 {
+                    integer_tiles::<F, 4>(tier, weights, n_row, x, tokens, out, &mut scratch.tile4);
+                } else {
+                    integer_tiles::<F, 3>(tier, weights, n_row, x, tokens, out, &mut scratch.tile3);
+                }
             }
         }
     }
@@ -195,20 +207,20 @@ fn token_blocks(tokens: Range<usize>, row_bytes: usize) -> impl Iterator<Item = 
     tokens.clone().step_by(len).map(move |start| start..tokens.end.min(start + len))
 }
 
-fn integer_tiles<F: Format>(
+fn integer_tiles<F: Format, const R: usize>(
     tier: Tier,
     weights: &[F::Block],
     n_row: usize,
     x: &Activations,
     tokens: Range<usize>,
     out: &mut Band<'_>,
-    scratch: &mut Scratch,
+    tile: &mut Tile<R>,
 ) {
-    scratch.groups.resize(tile::GROUPS, tile::TileGroup::EMPTY);
-    scratch.sums.resize(scratch.sums.len().max(tokens.len()), tile::TileSums::ZERO);
-    let sums = &mut scratch.sums[..tokens.len()];
+    tile.groups.resize(tile::GROUPS, tile::TileGroup::EMPTY);
+    tile.sums.resize(tile.sums.len().max(tokens.len()), tile::TileSums::ZERO);
+    let sums = &mut tile.sums[..tokens.len()];
     let n_block = weights.len() / n_row;
-    for row in (0..n_row).step_by(tile::ROWS) {
+    for row in (0..n_row).step_by(R) {
         for first_group in (0..x.n_group()).step_by(tile::GROUPS) {
             let n_group = tile::GROUPS.min(x.n_group() - first_group);
             let blocks = first_group * F::BLOCKS..n_block.min((first_group + n_group) * F::BLOCKS);
@@ -217,10 +229,9 @@ fn integer_tiles<F: Format>(
                 let row = n_row.min(row + r + 1) - 1;
                 &weights[row * n_block..][blocks.clone()]
             });
-            let groups = &mut scratch.groups[..n_group];
-            tier.run(tile::Unpack::<F> { rows, groups });
-            tier.run(tile::Multiply::<F::Form> {
-                tile: &scratch.groups[..n_group],
+            tier.run(tile::Unpack::<F, R> { rows, groups: &mut tile.groups[..n_group] });
+            tier.run(tile::Multiply::<F::Form, R> {
+                tile: &tile.groups[..n_group],
                 first_group,
                 x,
                 first_token: tokens.start,

@@ -31,8 +31,8 @@ pub(crate) trait Ints: Simd {
     fn widen_i8(self, x: &[i8; 16]) -> Self::H;
     /// The low halves of eight bytes in lanes 0 to 7, their high halves in lanes 8 to 15.
     fn nibbles(self, x: &[u8; 8]) -> Self::H;
-    /// All ones in lane `i` where bit `i` is set, otherwise zero.
-    fn mask_of_bits(self, bits: u16) -> Self::H;
+    /// All ones in lane `i` of half `h` where bit `16h + i` is set, otherwise zero.
+    fn masks_of_bits(self, bits: u32) -> [Self::H; 2];
     /// `table[index]` in each lane; indices are 0 to 15.
     fn lookup(self, table: &[i8; 16], index: Self::H) -> Self::H;
     /// `a & b`.
@@ -66,6 +66,10 @@ pub(crate) trait Ints: Simd {
     fn round(self, x: Self::F) -> Self::I;
     /// The f32 values of eight bfloat16; exact.
     fn load_bf16(self, x: &[u16; 8]) -> Self::F;
+    /// The f32 values of the halves in the low 16 bits of each word; exact.
+    fn low_halves(self, words: &[u32; 8]) -> Self::F;
+    /// The f32 values of the halves in the low and in the high 16 bits of each word; exact.
+    fn both_halves(self, words: &[u32; 8]) -> (Self::F, Self::F);
     /// [`fold`](Simd::fold) of four vectors at once.
     #[inline(always)]
     fn fold4(self, v: [Self::F; 4]) -> [f32; 4] {

@@ -1,11 +1,8 @@
 //! Activations as 16-bit integers: see [`muser_quant::quantize_activations`] for their meaning.
 
-use std::ops::Range;
-
 use muser_quant::MAX_ACTIVATION;
 
 use super::UNITS;
-use super::group::ActivationGroup;
 use crate::arch::ints::{Ints, Kernel};
 use crate::caps::Tier;
 use crate::pool::Disjoint;
@@ -19,19 +16,29 @@ const GROUP_LEN: usize = UNITS * UNIT_LEN;
 /// Below this magnitude a group is all zeros.
 const TINY: f32 = 1e-30;
 
-/// Thirty-two quantised activations on one cache line.
+/// Thirty-two quantised activations.
+pub(crate) type Unit = [[i16; 16]; 2];
+
+/// A group of quantised activations. A row's last group may have fewer units; what lies in the others is unspecified.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(crate) struct Unit(pub [[i16; 16]; 2]);
+pub(crate) struct ActivationGroup {
+    pub units: [Unit; UNITS],
+    /// The sum of each unit; for one that the row lacks -0, whose product with a minimum of +0 changes no sum.
+    pub sums: [f32; UNITS],
+    pub scale: f32,
+}
+
+impl ActivationGroup {
+    const EMPTY: Self = Self { units: [[[0; 16]; 2]; UNITS], sums: [0.0; UNITS], scale: 0.0 };
+}
 
 /// Rows of quantised activations. Keep one and reuse it: it only ever grows.
 #[derive(Default)]
 pub struct Activations {
     n: usize,
-    n_unit: usize,
-    units: Vec<Unit>,        // (n, n_unit)
-    scale: Vec<f32>,         // (n, n_group)
-    sums: Vec<[f32; UNITS]>, // (n, n_group, UNITS), zeros after the last unit
+    k: usize,
+    groups: Vec<ActivationGroup>, // (n, n_group)
 }
 
 impl Activations {
@@ -60,18 +67,12 @@ impl Activations {
     /// When `k` is no multiple of 32.
     pub fn resize(&mut self, n: usize, k: usize) -> ActivationRows<'_> {
         assert!(k.is_multiple_of(UNIT_LEN), "rows of {k} values are no whole number of units of {UNIT_LEN}");
-        (self.n, self.n_unit) = (n, k / UNIT_LEN);
-        let n_group = k.div_ceil(GROUP_LEN);
-        grow(&mut self.units, n * self.n_unit, Unit([[0; 16]; 2]));
-        grow(&mut self.scale, n * n_group, 0.0);
-        grow(&mut self.sums, n * n_group, [0.0; UNITS]);
-        ActivationRows {
-            n,
-            n_unit: self.n_unit,
-            units: Disjoint::new(&mut self.units),
-            scale: Disjoint::new(&mut self.scale),
-            sums: Disjoint::new(&mut self.sums),
+        (self.n, self.k) = (n, k);
+        let len = n * self.n_group();
+        if self.groups.len() < len {
+            self.groups.resize(len, ActivationGroup::EMPTY);
         }
+        ActivationRows { n, k, groups: Disjoint::new(&mut self.groups) }
     }
 
     /// Number of rows.
@@ -81,41 +82,30 @@ impl Activations {
 
     /// Values in a row.
     pub fn k(&self) -> usize {
-        self.n_unit * UNIT_LEN
+        self.k
     }
 
     /// Groups in a row.
     pub(crate) fn n_group(&self) -> usize {
-        self.n_unit.div_ceil(UNITS)
+        self.k.div_ceil(GROUP_LEN)
     }
 
-    /// The units of group `g` of a row, which has up to eight of them.
-    #[inline(always)]
-    pub(crate) fn group(&self, row: usize, g: usize) -> ActivationGroup<'_> {
-        let n_unit = UNITS.min(self.n_unit - g * UNITS);
-        let at = row * self.n_group() + g;
-        ActivationGroup {
-            units: &self.units[row * self.n_unit + g * UNITS..][..n_unit],
-            scale: self.scale[at],
-            sums: &self.sums[at],
-        }
+    /// Units in the last group of a row.
+    pub(crate) fn last_units(&self) -> usize {
+        self.k / UNIT_LEN - (self.n_group().max(1) - 1) * UNITS
     }
-}
 
-/// Sets the length to at least `len`. What was here is of no interest, so it isn't cleared.
-fn grow<T: Clone>(items: &mut Vec<T>, len: usize, value: T) {
-    if items.len() < len {
-        items.resize(len, value);
+    /// Rows from `first` on. // (n, n_group)
+    pub(crate) fn rows(&self, first: usize, n: usize) -> &[ActivationGroup] {
+        &self.groups[first * self.n_group()..(first + n) * self.n_group()]
     }
 }
 
 /// Room for rows of quantised activations, filled row by row.
 pub struct ActivationRows<'a> {
     n: usize,
-    n_unit: usize,
-    units: Disjoint<'a, Unit>,
-    scale: Disjoint<'a, f32>,
-    sums: Disjoint<'a, [f32; UNITS]>,
+    k: usize,
+    groups: Disjoint<'a, ActivationGroup>,
 }
 
 impl ActivationRows<'_> {
@@ -128,22 +118,17 @@ impl ActivationRows<'_> {
     /// - No other call for the same `row` is running.
     pub unsafe fn quantize(&self, tier: Tier, row: usize, x: &[f32]) {
         assert!(row < self.n, "row {row} of {}", self.n);
-        assert!(x.len() == self.n_unit * UNIT_LEN, "{} values for a row of {}", x.len(), self.n_unit * UNIT_LEN);
-        let n_group = self.n_unit.div_ceil(UNITS);
+        assert!(x.len() == self.k, "{} values for a row of {}", x.len(), self.k);
+        let n_group = self.k.div_ceil(GROUP_LEN);
         // SAFETY: the ranges of different rows do not meet, and the caller promises that this row is not in use.
-        let (units, scale, sums) = unsafe {
-            let part = |len: usize| -> Range<usize> { row * len..(row + 1) * len };
-            (self.units.slice(part(self.n_unit)), self.scale.slice(part(n_group)), self.sums.slice(part(n_group)))
-        };
-        tier.run(Quantize { x: x.as_chunks().0, units, scale, sums });
+        let groups = unsafe { self.groups.slice(row * n_group..(row + 1) * n_group) };
+        tier.run(Quantize { x: x.as_chunks().0, groups });
     }
 }
 
 struct Quantize<'a> {
     x: &'a [[f32; UNIT_LEN]],
-    units: &'a mut [Unit],
-    scale: &'a mut [f32],
-    sums: &'a mut [[f32; UNITS]],
+    groups: &'a mut [ActivationGroup],
 }
 
 impl Kernel for Quantize<'_> {
@@ -151,12 +136,11 @@ impl Kernel for Quantize<'_> {
 
     #[inline(always)]
     fn run<S: Ints>(self, s: S) {
-        let groups = self.x.chunks(UNITS).zip(self.units.chunks_mut(UNITS)).zip(self.scale).zip(self.sums);
-        for (((x, units), scale), sums) in groups {
+        for (x, group) in self.x.chunks(UNITS).zip(self.groups) {
             let inv;
-            (*scale, inv) = group_scale(greatest(s, x));
-            *sums = [0.0; UNITS];
-            for ((x, unit), sum) in x.iter().zip(units).zip(sums) {
+            (group.scale, inv) = group_scale(greatest(s, x));
+            group.sums = [-0.0; UNITS];
+            for ((x, unit), sum) in x.iter().zip(&mut group.units).zip(&mut group.sums) {
                 *sum = quantize_unit(s, x, inv, unit) as f32;
             }
         }
@@ -193,12 +177,12 @@ fn group_scale(greatest: f32) -> (f32, f32) {
 fn quantize_unit<S: Ints>(s: S, x: &[f32; UNIT_LEN], inv: f32, unit: &mut Unit) -> i32 {
     if inv == 0.0 {
         // Not by multiplying: an infinite value times zero is not a number.
-        unit.0 = [[0; 16]; 2];
+        *unit = [[0; 16]; 2];
         return 0;
     }
     let inv = s.splat(inv);
     let mut sum = s.splat_int(0);
-    for (x, q) in x.as_chunks::<16>().0.iter().zip(&mut unit.0) {
+    for (x, q) in x.as_chunks::<16>().0.iter().zip(unit) {
         let [low, high] = x.as_chunks().0 else { continue };
         let narrow = s.narrow(s.round(s.mul(s.load(low), inv)), s.round(s.mul(s.load(high), inv)));
         sum = s.dot(sum, narrow, s.splat_i16(1));

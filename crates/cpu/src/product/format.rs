@@ -6,7 +6,7 @@ mod small;
 pub(crate) use k::{Iq4Xs, Q4K, Q5K, Q6K};
 pub(crate) use small::{Iq4Nl, Mxfp4, Nvfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::UNITS;
 use crate::arch::ints::Ints;
@@ -31,51 +31,99 @@ impl<const SUB_BLOCK: usize, const HAS_MIN: bool> Form for Shared<SUB_BLOCK, HAS
 /// in units of 32.
 pub(crate) trait Format {
     /// What a row is made of.
-    type Block: FromBytes + Immutable + KnownLayout + Unaligned;
-    /// Blocks of a whole group.
-    const BLOCKS: usize;
+    type Block: Stored;
+    /// The blocks of 256 elements.
+    type Group: Stored;
+    /// The scales and minimums of a group.
+    type Head<S: Ints>: Head<S>;
     /// How elements share scales and minimums.
     type Form: Form;
 
-    /// What the units of a group share.
-    fn head<S: Ints>(s: S, group: &[Self::Block]) -> Head<S>;
+    /// Blocks of a whole group.
+    const BLOCKS: usize = size_of::<Self::Group>() / size_of::<Self::Block>();
+
+    /// The group that `blocks` start with, if they are that many.
+    fn group(blocks: &[Self::Block]) -> Option<&Self::Group> {
+        Self::Group::ref_from_prefix(blocks.as_bytes()).ok().map(|(group, _)| group)
+    }
+
+    /// What the units of a group share. Blocks of zeros have minimums of +0.
+    fn head<S: Ints>(s: S, group: &Self::Group) -> Self::Head<S>;
 
     /// The integers of unit `u`, in order.
-    fn unit<S: Ints>(s: S, group: &[Self::Block], head: &Head<S>, u: usize) -> [S::H; 2];
+    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Self::Head<S>, u: usize) -> [S::H; 2];
 }
 
-/// The scales and minimums of one group.
+/// Bytes of weights, at any address.
+pub(crate) trait Stored: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy {}
+
+impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy> Stored for T {}
+
+/// The scales and minimums of a group.
+pub(crate) trait Head<S: Ints>: Copy {
+    /// The scale of sub-block `i`.
+    fn scale(&self, i: usize) -> f32;
+
+    /// Lane `u` is the minimum of unit `u`; of no meaning for a type without minimums.
+    fn min(&self) -> S::F;
+}
+
+/// One scale per unit.
 #[derive(Clone, Copy)]
-pub(crate) struct Head<S: Ints> {
-    /// One per sub-block.
-    pub scale: [f32; 2 * UNITS],
-    /// Integer factors, one per sixteen elements; only for types that have them.
-    pub factor: [i16; 2 * UNITS],
-    /// Lane `u` is the minimum of unit `u`; for a unit that the group lacks it is -0, which changes no sum.
-    pub min: S::F,
+pub(crate) struct UnitScales<S: Ints> {
+    scale: [f32; UNITS],
+    min: S::F,
 }
 
-impl<S: Ints> Head<S> {
-    /// Nothing.
+impl<S: Ints> Head<S> for UnitScales<S> {
     #[inline(always)]
-    pub(crate) fn new(s: S) -> Self {
-        Self::scales(s, [0.0; 2 * UNITS])
+    fn scale(&self, i: usize) -> f32 {
+        self.scale[i]
     }
 
-    /// Of a type without minimums and factors.
     #[inline(always)]
-    fn scales(s: S, scale: [f32; 2 * UNITS]) -> Self {
-        Self { scale, factor: [0; 2 * UNITS], min: s.splat(0.0) }
+    fn min(&self) -> S::F {
+        self.min
+    }
+}
+
+/// One scale per half unit, and no minimums.
+#[derive(Clone, Copy)]
+pub(crate) struct HalfUnitScales<S: Ints> {
+    scale: [f32; 2 * UNITS],
+    none: S::F,
+}
+
+impl<S: Ints> Head<S> for HalfUnitScales<S> {
+    #[inline(always)]
+    fn scale(&self, i: usize) -> f32 {
+        self.scale[i]
     }
 
-    /// Of a type with one scale per unit.
     #[inline(always)]
-    fn unit_scales(s: S, scale: S::F, min: S::F) -> Self {
-        let mut scales = [0.0; 2 * UNITS];
-        if let Some(first) = scales.first_chunk_mut() {
-            s.store(scale, first);
-        }
-        Self { scale: scales, factor: [0; 2 * UNITS], min }
+    fn min(&self) -> S::F {
+        self.none
+    }
+}
+
+/// One scale for all, and integer factors.
+#[derive(Clone, Copy)]
+pub(crate) struct Factors<S: Ints> {
+    scale: f32,
+    /// One per half unit.
+    factor: [i16; 2 * UNITS],
+    min: S::F,
+}
+
+impl<S: Ints> Head<S> for Factors<S> {
+    #[inline(always)]
+    fn scale(&self, _: usize) -> f32 {
+        self.scale
+    }
+
+    #[inline(always)]
+    fn min(&self) -> S::F {
+        self.min
     }
 }
 

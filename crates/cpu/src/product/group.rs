@@ -1,7 +1,6 @@
 //! The arithmetic of one group, which every shape of product shares: see [`muser_quant::integer`] for its order.
 
-use super::UNITS;
-use super::activations::Unit;
+use super::activations::ActivationGroup;
 use super::format::Form;
 use crate::arch::ints::Ints;
 
@@ -14,16 +13,8 @@ pub(crate) trait WeightGroup<S: Ints>: Copy {
     fn unit(self, s: S, u: usize) -> [S::H; 2];
     /// The scale of sub-block `i`.
     fn scale(self, i: usize) -> f32;
-    /// The minimums of the units; -0 for a unit that is not there.
+    /// The minimums of the units; +0 for a unit that is not there.
     fn min(self, s: S) -> S::F;
-}
-
-/// One group of one activation row.
-#[derive(Clone, Copy)]
-pub(crate) struct ActivationGroup<'a> {
-    pub units: &'a [Unit], // (n_unit)
-    pub scale: f32,
-    pub sums: &'a [f32; UNITS],
 }
 
 /// Adds the products of `R` weight rows and `T` activation rows over one group of `n_unit` units.
@@ -31,18 +22,23 @@ pub(crate) struct ActivationGroup<'a> {
 pub(crate) fn add_group<S: Ints, W: WeightGroup<S>, const R: usize, const T: usize>(
     s: S,
     w: [W; R],
-    x: [ActivationGroup<'_>; T],
+    x: [&ActivationGroup; T],
     n_unit: usize,
     sums: &mut Sums<S, R, T>,
 ) {
     if W::Form::SUB_BLOCK == 256 {
         let mut isum = [[s.splat_int(0); T]; R];
-        for u in 0..n_unit {
-            let x = load_units(s, &x, u);
-            for r in 0..R {
-                let w = w[r].unit(s, u);
-                for t in 0..T {
-                    isum[r][t] = s.dot(s.dot(isum[r][t], w[0], x[t][0]), w[1], x[t][1]);
+        // A block is a group, so there are eight units. In two loops, the inner of which is unrolled: where a unit's bits
+        // lie depends on its index, and shifts by constants are cheaper.
+        for half in 0..2 {
+            for quarter in 0..4 {
+                let u = 4 * half + quarter;
+                let x = load_units(s, &x, u);
+                for r in 0..R {
+                    let w = w[r].unit(s, u);
+                    for t in 0..T {
+                        isum[r][t] = s.dot(s.dot(isum[r][t], w[0], x[t][0]), w[1], x[t][1]);
+                    }
                 }
             }
         }
@@ -81,7 +77,7 @@ pub(crate) fn add_group<S: Ints, W: WeightGroup<S>, const R: usize, const T: usi
         for r in 0..R {
             let min = w[r].min(s);
             for t in 0..T {
-                let product = s.mul(min, s.load(x[t].sums));
+                let product = s.mul(min, s.load(&x[t].sums));
                 sums.min[r][t] = s.fma(product, s.splat(x[t].scale), sums.min[r][t]);
             }
         }
@@ -89,11 +85,10 @@ pub(crate) fn add_group<S: Ints, W: WeightGroup<S>, const R: usize, const T: usi
 }
 
 #[inline(always)]
-fn load_units<S: Ints, const T: usize>(s: S, x: &[ActivationGroup<'_>; T], u: usize) -> [[S::H; 2]; T] {
-    let zero = s.splat_i16(0);
-    let mut units = [[zero; 2]; T];
+fn load_units<S: Ints, const T: usize>(s: S, x: &[&ActivationGroup; T], u: usize) -> [[S::H; 2]; T] {
+    let mut units = [[s.splat_i16(0); 2]; T];
     for t in 0..T {
-        let unit = &x[t].units[u].0;
+        let unit = &x[t].units[u];
         units[t] = [s.load_i16(&unit[0]), s.load_i16(&unit[1])];
     }
     units
@@ -112,9 +107,22 @@ impl<S: Ints, const R: usize, const T: usize> Sums<S, R, T> {
         Self { acc: [[s.splat(0.0); T]; R], min: [[s.splat(0.0); T]; R] }
     }
 
-    /// The lanes that a product ends with.
+    /// Writes the products with activation row `t`, as many as `out` has room for. `R` is at most four.
     #[inline(always)]
-    pub(crate) fn lanes<F: Form>(&self, s: S, r: usize, t: usize) -> S::F {
-        if F::HAS_MIN { s.add(self.acc[r][t], self.min[r][t]) } else { self.acc[r][t] }
+    pub(crate) fn finish<F: Form>(&self, s: S, t: usize, out: &mut [f32]) {
+        let mut lanes = [s.splat(0.0); 4];
+        for r in 0..R {
+            lanes[r] = if F::HAS_MIN { s.add(self.acc[r][t], self.min[r][t]) } else { self.acc[r][t] };
+        }
+        let y = s.fold4(lanes);
+        if let Some(out) = out.first_chunk_mut::<R>() {
+            for r in 0..R {
+                out[r] = y[r];
+            }
+        } else {
+            for (out, y) in out.iter_mut().zip(y) {
+                *out = y;
+            }
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Products with few activation rows: each weight byte is read once and used from registers.
 
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
 use super::UNITS;
-use super::activations::Activations;
+use super::activations::{ActivationGroup, Activations};
 use super::band::Band;
 use super::format::{Format, Head};
 use super::group::{Sums, WeightGroup, add_group};
@@ -24,21 +26,21 @@ pub(crate) struct Stream<'a, 'b, F: Format, const T: usize> {
 }
 
 /// One group of a weight row as it is stored.
-struct Stored<'a, S: Ints, F: Format> {
-    group: &'a [F::Block],
-    head: Head<S>,
+struct StoredGroup<'a, S: Ints, F: Format> {
+    group: &'a F::Group,
+    head: F::Head<S>,
 }
 
-impl<S: Ints, F: Format> Clone for Stored<'_, S, F> {
+impl<S: Ints, F: Format> Clone for StoredGroup<'_, S, F> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Ints, F: Format> Copy for Stored<'_, S, F> {}
+impl<S: Ints, F: Format> Copy for StoredGroup<'_, S, F> {}
 
-impl<S: Ints, F: Format> WeightGroup<S> for &Stored<'_, S, F> {
+impl<S: Ints, F: Format> WeightGroup<S> for &StoredGroup<'_, S, F> {
     type Form = F::Form;
 
     #[inline(always)]
@@ -48,12 +50,12 @@ impl<S: Ints, F: Format> WeightGroup<S> for &Stored<'_, S, F> {
 
     #[inline(always)]
     fn scale(self, i: usize) -> f32 {
-        self.head.scale[i]
+        self.head.scale(i)
     }
 
     #[inline(always)]
     fn min(self, _: S) -> S::F {
-        self.head.min
+        self.head.min()
     }
 }
 
@@ -77,46 +79,96 @@ impl<F: Format, const T: usize> Stream<'_, '_, F, T> {
     #[inline(always)]
     fn rows<S: Ints, const R: usize>(&mut self, s: S, row: usize) {
         let n_block = self.weights.len() / self.n_row;
-        let mut rows = [&self.weights[..0]; R];
-        for r in 0..R {
-            rows[r] = &self.weights[(row + r) * n_block..][..n_block];
+        let n_group = self.x.n_group();
+        let n_whole = n_block / F::BLOCKS;
+        let mut rows = [&self.weights[row * n_block..(row + 1) * n_block]; R];
+        for r in 1..R {
+            rows[r] = &self.weights[(row + r) * n_block..(row + r + 1) * n_block];
+        }
+        let mut tokens = [self.x.rows(self.token, 1); T];
+        for t in 1..T {
+            tokens[t] = self.x.rows(self.token + t, 1);
         }
         let mut sums = Sums::<S, R, T>::new(s);
-        for g in 0..self.x.n_group() {
-            let mut x = [self.x.group(self.token, g); T];
-            for t in 1..T {
-                x[t] = self.x.group(self.token + t, g);
-            }
-            // Known to be eight where a block is a group.
-            let n_unit = if F::BLOCKS == 1 { UNITS } else { x[0].units.len() };
-            let blocks = g * F::BLOCKS..n_block.min((g + 1) * F::BLOCKS);
-            let mut stored = [Stored::<S, F> { group: &rows[0][blocks.clone()], head: Head::new(s) }; R];
-            for r in 0..R {
-                stored[r].group = &rows[r][blocks.clone()];
-                prefetch(s, stored[r].group);
-                stored[r].head = F::head(s, stored[r].group);
-            }
-            let mut weights = [&stored[0]; R];
-            for r in 1..R {
-                weights[r] = &stored[r];
-            }
-            add_group(s, weights, x, n_unit, &mut sums);
+
+        let mut whole = [groups::<F>(rows[0]); R];
+        for r in 0..R {
+            whole[r] = &groups::<F>(rows[r])[..n_whole];
         }
         for t in 0..T {
-            let out = &mut self.out.token(self.token + t)[row..row + R];
+            tokens[t] = &tokens[t][..n_group];
+        }
+        for g in 0..n_whole {
+            let mut groups = [&whole[0][g]; R];
             for r in 0..R {
-                out[r] = s.fold(sums.lanes::<F::Form>(s, r, t));
+                groups[r] = &whole[r][g];
+                prefetch(s, groups[r]);
             }
+            self.group(s, groups, at(&tokens, g), UNITS, &mut sums);
+        }
+        if n_whole < n_group {
+            let mut padded = [F::Group::new_zeroed(); R];
+            for r in 0..R {
+                let blocks = rows[r][n_whole * F::BLOCKS..].as_bytes();
+                padded[r].as_mut_bytes()[..blocks.len()].copy_from_slice(blocks);
+            }
+            let mut groups = [&padded[0]; R];
+            for r in 1..R {
+                groups[r] = &padded[r];
+            }
+            self.group(s, groups, at(&tokens, n_whole), self.x.last_units(), &mut sums);
+        }
+
+        for t in 0..T {
+            sums.finish::<F::Form>(s, t, &mut self.out.token(self.token + t)[row..row + R]);
         }
     }
+
+    #[inline(always)]
+    fn group<S: Ints, const R: usize>(
+        &self,
+        s: S,
+        groups: [&F::Group; R],
+        x: [&ActivationGroup; T],
+        n_unit: usize,
+        sums: &mut Sums<S, R, T>,
+    ) {
+        let mut stored = [StoredGroup::<S, F> { group: groups[0], head: F::head(s, groups[0]) }; R];
+        for r in 1..R {
+            stored[r] = StoredGroup { group: groups[r], head: F::head(s, groups[r]) };
+        }
+        let mut weights = [&stored[0]; R];
+        for r in 1..R {
+            weights[r] = &stored[r];
+        }
+        add_group(s, weights, x, n_unit, sums);
+    }
+}
+
+/// The whole groups of a row.
+#[inline(always)]
+fn groups<F: Format>(row: &[F::Block]) -> &[F::Group] {
+    let n = row.len() / F::BLOCKS;
+    match <[F::Group]>::ref_from_prefix_with_elems(row.as_bytes(), n) {
+        Ok((groups, _)) => groups,
+        Err(_) => &[],
+    }
+}
+
+/// Group `g` of each token.
+#[inline(always)]
+fn at<'a, const T: usize>(tokens: &[&'a [ActivationGroup]; T], g: usize) -> [&'a ActivationGroup; T] {
+    let mut groups = [&tokens[0][g]; T];
+    for t in 1..T {
+        groups[t] = &tokens[t][g];
+    }
+    groups
 }
 
 /// Asks for what lies ahead of a group, as many bytes as the group has.
 #[inline(always)]
-fn prefetch<S: Ints, B>(s: S, group: &[B]) {
-    if let Some(first) = group.first() {
-        for offset in (0..size_of_val(group)).step_by(64) {
-            s.prefetch(first, AHEAD_BYTES + offset);
-        }
+fn prefetch<S: Ints, G>(s: S, group: &G) {
+    for offset in (0..size_of::<G>()).step_by(64) {
+        s.prefetch(group, AHEAD_BYTES + offset);
     }
 }

@@ -2,94 +2,111 @@
 
 use std::marker::PhantomData;
 
+use zerocopy::{FromZeros, IntoBytes};
+
 use super::UNITS;
-use super::activations::Activations;
+use super::activations::{ActivationGroup, Activations};
 use super::band::Band;
-use super::format::{Form, Format};
+use super::format::{Form, Format, Head};
 use super::group::{Sums, WeightGroup, add_group};
 use crate::arch::ints::{Ints, Kernel};
 
-/// Weight rows of a tile.
-pub(crate) const ROWS: usize = 4;
-
-/// Activation rows that are multiplied with a tile at once: with four weight rows, eight sums in registers.
+/// Activation rows that are multiplied with a tile at once.
 const TOKENS: usize = 2;
 
 /// Groups of a tile: with the activations that pass by it, it stays within 32 KiB.
 pub(crate) const GROUPS: usize = 4;
 
-/// One group of the rows of a tile, in integer form.
+/// One group of the `R` rows of a tile, in integer form.
 #[derive(Clone)]
 #[repr(C, align(64))]
-pub(crate) struct TileGroup {
-    units: [[[[i16; 16]; 2]; ROWS]; UNITS],
-    scale: [[f32; 2 * UNITS]; ROWS],
-    min: [[f32; UNITS]; ROWS],
+pub(crate) struct TileGroup<const R: usize> {
+    units: [[[[i16; 16]; 2]; R]; UNITS],
+    scale: [[f32; 2 * UNITS]; R],
+    min: [[f32; UNITS]; R],
 }
 
-impl TileGroup {
+impl<const R: usize> TileGroup<R> {
     pub(crate) const EMPTY: Self =
-        Self { units: [[[[0; 16]; 2]; ROWS]; UNITS], scale: [[0.0; 2 * UNITS]; ROWS], min: [[0.0; UNITS]; ROWS] };
+        Self { units: [[[[0; 16]; 2]; R]; UNITS], scale: [[0.0; 2 * UNITS]; R], min: [[0.0; UNITS]; R] };
 }
 
 /// Lane sums of a tile and one activation row, kept from one range of groups to the next.
 #[derive(Clone)]
 #[repr(C, align(64))]
-pub(crate) struct TileSums {
-    acc: [[f32; 8]; ROWS],
-    min: [[f32; 8]; ROWS],
+pub(crate) struct TileSums<const R: usize> {
+    acc: [[f32; 8]; R],
+    min: [[f32; 8]; R],
 }
 
-impl TileSums {
-    pub(crate) const ZERO: Self = Self { acc: [[0.0; 8]; ROWS], min: [[0.0; 8]; ROWS] };
+impl<const R: usize> TileSums<R> {
+    pub(crate) const ZERO: Self = Self { acc: [[0.0; 8]; R], min: [[0.0; 8]; R] };
 }
 
 /// Unpacks groups of a tile's rows.
-pub(crate) struct Unpack<'a, F: Format> {
-    pub rows: [&'a [F::Block]; ROWS], // (n_group, BLOCKS), the last group may be shorter
-    pub groups: &'a mut [TileGroup],
+pub(crate) struct Unpack<'a, F: Format, const R: usize> {
+    pub rows: [&'a [F::Block]; R], // (n_group, BLOCKS), the last group may be shorter
+    pub groups: &'a mut [TileGroup<R>],
 }
 
-impl<F: Format> Kernel for Unpack<'_, F> {
+impl<F: Format, const R: usize> Kernel for Unpack<'_, F, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Ints>(self, s: S) {
         for (r, row) in self.rows.into_iter().enumerate() {
             for (blocks, group) in row.chunks(F::BLOCKS).zip(&mut *self.groups) {
-                let head = F::head(s, blocks);
-                let n_unit = if F::BLOCKS == 1 { UNITS } else { blocks.len() * UNITS / F::BLOCKS };
-                for u in 0..n_unit {
-                    let [first, second] = F::unit(s, blocks, &head, u);
-                    s.store_i16(first, &mut group.units[u][r][0]);
-                    s.store_i16(second, &mut group.units[u][r][1]);
-                }
-                group.scale[r] = head.scale;
-                if F::Form::HAS_MIN {
-                    s.store(head.min, &mut group.min[r]);
+                if let Some(whole) = F::group(blocks) {
+                    unpack::<S, F, R>(s, whole, UNITS, group, r);
+                } else {
+                    let mut padded = F::Group::new_zeroed();
+                    padded.as_mut_bytes()[..size_of_val(blocks)].copy_from_slice(blocks.as_bytes());
+                    unpack::<S, F, R>(s, &padded, blocks.len() * UNITS / F::BLOCKS, group, r);
                 }
             }
         }
     }
 }
 
+#[inline(always)]
+fn unpack<S: Ints, F: Format, const R: usize>(
+    s: S,
+    group: &F::Group,
+    n_unit: usize,
+    tile: &mut TileGroup<R>,
+    r: usize,
+) {
+    let head = F::head(s, group);
+    for u in 0..n_unit {
+        let [first, second] = F::unit(s, group, &head, u);
+        s.store_i16(first, &mut tile.units[u][r][0]);
+        s.store_i16(second, &mut tile.units[u][r][1]);
+    }
+    for i in 0..256 / F::Form::SUB_BLOCK {
+        tile.scale[r][i] = head.scale(i);
+    }
+    if F::Form::HAS_MIN {
+        s.store(head.min(), &mut tile.min[r]);
+    }
+}
+
 /// One row of one group of a tile.
-struct TileRow<'a, F> {
-    group: &'a TileGroup,
+struct TileRow<'a, F, const R: usize> {
+    group: &'a TileGroup<R>,
     r: usize,
     form: PhantomData<F>,
 }
 
-impl<F> Clone for TileRow<'_, F> {
+impl<F, const R: usize> Clone for TileRow<'_, F, R> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F> Copy for TileRow<'_, F> {}
+impl<F, const R: usize> Copy for TileRow<'_, F, R> {}
 
-impl<S: Ints, F: Form> WeightGroup<S> for TileRow<'_, F> {
+impl<S: Ints, F: Form, const R: usize> WeightGroup<S> for TileRow<'_, F, R> {
     type Form = F;
 
     #[inline(always)]
@@ -110,83 +127,94 @@ impl<S: Ints, F: Form> WeightGroup<S> for TileRow<'_, F> {
 }
 
 /// Multiplies a range of groups of a tile with activation rows.
-pub(crate) struct Multiply<'a, 'b, F: Form> {
-    pub tile: &'a [TileGroup],
+pub(crate) struct Multiply<'a, 'b, F: Form, const R: usize> {
+    pub tile: &'a [TileGroup<R>],
     /// The group of the activations that the tile's first one belongs to.
     pub first_group: usize,
     pub x: &'a Activations,
     /// The activation row that `sums` starts with.
     pub first_token: usize,
-    pub sums: &'a mut [TileSums], // (n_token)
+    pub sums: &'a mut [TileSums<R>], // (n_token)
     pub out: &'a mut Band<'b>,
     /// The row of `out` that the tile's first one is; rows past the end of `out` are dropped.
     pub row: usize,
     pub form: PhantomData<F>,
 }
 
-impl<F: Form> Kernel for Multiply<'_, '_, F> {
+impl<F: Form, const R: usize> Kernel for Multiply<'_, '_, F, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Ints>(mut self, s: S) {
-        let n_token = self.sums.len();
-        let whole = n_token - n_token % TOKENS;
-        for token in (0..whole).step_by(TOKENS) {
-            self.tokens::<S, TOKENS>(s, token);
+        let n_group = self.x.n_group();
+        let x = self.x.rows(self.first_token, self.sums.len());
+        let mut token = 0;
+        let pairs = x.chunks_exact(TOKENS * n_group);
+        for row in pairs.remainder().chunks_exact(n_group) {
+            self.tokens::<S, 1>(s, self.sums.len() - 1, [&row[self.first_group..]]);
         }
-        for token in whole..n_token {
-            self.tokens::<S, 1>(s, token);
+        for pair in pairs {
+            let (first, second) = pair.split_at(n_group);
+            self.tokens::<S, TOKENS>(s, token, [&first[self.first_group..], &second[self.first_group..]]);
+            token += TOKENS;
         }
     }
 }
 
-impl<F: Form> Multiply<'_, '_, F> {
+impl<F: Form, const R: usize> Multiply<'_, '_, F, R> {
     #[inline(always)]
-    fn tokens<S: Ints, const T: usize>(&mut self, s: S, token: usize) {
-        let mut sums = Sums::<S, ROWS, T>::new(s);
+    fn tokens<S: Ints, const T: usize>(&mut self, s: S, token: usize, x: [&[ActivationGroup]; T]) {
+        let is_last = self.tile.len() == x[0].len();
+        let mut sums = Sums::<S, R, T>::new(s);
         if self.first_group > 0 {
             for t in 0..T {
                 self.sums[token + t].load::<S, T, F>(s, &mut sums, t);
             }
         }
-        for (g, group) in self.tile.iter().enumerate() {
-            let mut x = [self.x.group(self.first_token + token, self.first_group + g); T];
-            for t in 1..T {
-                x[t] = self.x.group(self.first_token + token + t, self.first_group + g);
-            }
-            let mut weights = [TileRow::<F> { group, r: 0, form: PhantomData }; ROWS];
-            for r in 1..ROWS {
-                weights[r].r = r;
-            }
-            let n_unit = x[0].units.len();
-            add_group(s, weights, x, n_unit, &mut sums);
+        let n_whole = if is_last && self.x.last_units() < UNITS { self.tile.len() - 1 } else { self.tile.len() };
+        let (whole, short) = self.tile.split_at(n_whole);
+        let mut groups = x;
+        for t in 0..T {
+            groups[t] = &x[t][..n_whole];
         }
-        if self.first_group + self.tile.len() < self.x.n_group() {
-            for t in 0..T {
-                self.sums[token + t].store::<S, T, F>(s, &sums, t);
+        for (g, group) in whole.iter().enumerate() {
+            let mut x = [&groups[0][g]; T];
+            for t in 1..T {
+                x[t] = &groups[t][g];
             }
-            return;
+            add_group(s, tile_rows::<F, R>(group), x, UNITS, &mut sums);
+        }
+        for group in short {
+            let mut last = [&x[0][n_whole]; T];
+            for t in 1..T {
+                last[t] = &x[t][n_whole];
+            }
+            add_group(s, tile_rows::<F, R>(group), last, self.x.last_units(), &mut sums);
         }
         for t in 0..T {
-            let mut lanes = [s.splat(0.0); ROWS];
-            for r in 0..ROWS {
-                lanes[r] = sums.lanes::<F>(s, r, t);
-            }
-            let folded = s.fold4(lanes);
-            let out = &mut self.out.token(self.first_token + token + t)[self.row..];
-            if let Some(out) = out.first_chunk_mut() {
-                *out = folded;
+            if is_last {
+                let out = &mut self.out.token(self.first_token + token + t)[self.row..];
+                sums.finish::<F>(s, t, out);
             } else {
-                out.copy_from_slice(&folded[..out.len()]);
+                self.sums[token + t].store::<S, T, F>(s, &sums, t);
             }
         }
     }
 }
 
-impl TileSums {
+#[inline(always)]
+fn tile_rows<F, const R: usize>(group: &TileGroup<R>) -> [TileRow<'_, F, R>; R] {
+    let mut rows = [TileRow { group, r: 0, form: PhantomData }; R];
+    for r in 1..R {
+        rows[r].r = r;
+    }
+    rows
+}
+
+impl<const R: usize> TileSums<R> {
     #[inline(always)]
-    fn load<S: Ints, const T: usize, F: Form>(&self, s: S, sums: &mut Sums<S, ROWS, T>, t: usize) {
-        for r in 0..ROWS {
+    fn load<S: Ints, const T: usize, F: Form>(&self, s: S, sums: &mut Sums<S, R, T>, t: usize) {
+        for r in 0..R {
             sums.acc[r][t] = s.load(&self.acc[r]);
             if F::HAS_MIN {
                 sums.min[r][t] = s.load(&self.min[r]);
@@ -195,8 +223,8 @@ impl TileSums {
     }
 
     #[inline(always)]
-    fn store<S: Ints, const T: usize, F: Form>(&mut self, s: S, sums: &Sums<S, ROWS, T>, t: usize) {
-        for r in 0..ROWS {
+    fn store<S: Ints, const T: usize, F: Form>(&mut self, s: S, sums: &Sums<S, R, T>, t: usize) {
+        for r in 0..R {
             s.store(sums.acc[r][t], &mut self.acc[r]);
             if F::HAS_MIN {
                 s.store(sums.min[r][t], &mut self.min[r]);

@@ -1,6 +1,7 @@
 //! [`Ints`] on arrays.
 
 use crate::arch::ints::{Ints, Kernel};
+use crate::arch::simd::Simd;
 use crate::caps::Scalar;
 
 /// One expression for each lane.
@@ -55,8 +56,8 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn mask_of_bits(self, bits: u16) -> [i16; 16] {
-        lanes!(i => -((bits >> i & 1) as i16))
+    fn masks_of_bits(self, bits: u32) -> [[i16; 16]; 2] {
+        [lanes!(i => -((bits >> i & 1) as i16)), lanes!(i => -((bits >> (16 + i) & 1) as i16))]
     }
 
     #[inline(always)]
@@ -141,5 +142,15 @@ impl Ints for Scalar {
     #[inline(always)]
     fn round(self, a: [f32; 8]) -> [i32; 8] {
         a.map(|x| x.round_ties_even() as i32)
+    }
+
+    #[inline(always)]
+    fn low_halves(self, words: &[u32; 8]) -> [f32; 8] {
+        self.load_f16(&words.map(|word| word as u16))
+    }
+
+    #[inline(always)]
+    fn both_halves(self, words: &[u32; 8]) -> ([f32; 8], [f32; 8]) {
+        (self.low_halves(words), self.load_f16(&words.map(|word| (word >> 16) as u16)))
     }
 }

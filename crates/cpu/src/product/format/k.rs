@@ -2,7 +2,7 @@
 
 use muser_quant::blocks::{BlockIq4Xs, BlockQ4K, BlockQ5K, BlockQ6K, F16, IQ4_VALUES};
 
-use super::{Format, Head, Shared, parts};
+use super::{Factors, Format, Shared, parts};
 use crate::arch::ints::Ints;
 use crate::product::UNITS;
 
@@ -16,20 +16,13 @@ fn half<S: Ints>(s: S, x: F16) -> f32 {
 
 /// The integers of a unit times its factor.
 #[inline(always)]
-fn scaled<S: Ints>(s: S, [a, b]: [S::H; 2], head: &Head<S>, u: usize) -> [S::H; 2] {
+fn scaled<S: Ints>(s: S, [a, b]: [S::H; 2], head: &Factors<S>, u: usize) -> [S::H; 2] {
     [s.mul_i16(a, s.splat_i16(head.factor[2 * u])), s.mul_i16(b, s.splat_i16(head.factor[2 * u + 1]))]
-}
-
-#[inline(always)]
-fn head<S: Ints>(s: S, d: F16, factor: [i16; 2 * UNITS], min: S::F) -> Head<S> {
-    let mut scale = [0.0; 2 * UNITS];
-    scale[0] = half(s, d);
-    Head { scale, factor, min }
 }
 
 /// As [`muser_quant::blocks::scales_and_mins`], four pairs at a time.
 #[inline(always)]
-fn head_with_mins<S: Ints>(s: S, d: F16, dmin: F16, packed: &[u8; 12]) -> Head<S> {
+fn head_with_mins<S: Ints>(s: S, d: F16, dmin: F16, packed: &[u8; 12]) -> Factors<S> {
     const LOW_6: u32 = 0x3f3f_3f3f;
     const LOW_4: u32 = 0x0f0f_0f0f;
     const LOW_2: u32 = 0x0303_0303;
@@ -44,7 +37,7 @@ fn head_with_mins<S: Ints>(s: S, d: F16, dmin: F16, packed: &[u8; 12]) -> Head<S
         *factor = [i16::from(sc); 2];
     }
     let min = s.mul(s.splat(-half(s, dmin)), s.load(&mn.map(f32::from)));
-    head(s, d, factor, min)
+    Factors { scale: half(s, d), factor, min }
 }
 
 /// The low four bits of a unit of `Q4_K` or `Q5_K`.
@@ -64,17 +57,18 @@ pub(crate) struct Q4K;
 
 impl Format for Q4K {
     type Block = BlockQ4K;
-    const BLOCKS: usize = 1;
+    type Group = BlockQ4K;
+    type Head<S: Ints> = Factors<S>;
     type Form = Shared<256, true>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ4K]) -> Head<S> {
-        head_with_mins(s, group[0].d, group[0].dmin, &group[0].scales)
+    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
+        head_with_mins(s, group.d, group.dmin, &group.scales)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ4K], head: &Head<S>, u: usize) -> [S::H; 2] {
-        scaled(s, codes4(s, &group[0].qs, u), head, u)
+    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
+        scaled(s, codes4(s, &group.qs, u), head, u)
     }
 }
 
@@ -82,18 +76,19 @@ pub(crate) struct Q5K;
 
 impl Format for Q5K {
     type Block = BlockQ5K;
-    const BLOCKS: usize = 1;
+    type Group = BlockQ5K;
+    type Head<S: Ints> = Factors<S>;
     type Form = Shared<256, true>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ5K]) -> Head<S> {
-        head_with_mins(s, group[0].d, group[0].dmin, &group[0].scales)
+    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
+        head_with_mins(s, group.d, group.dmin, &group.scales)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ5K], head: &Head<S>, u: usize) -> [S::H; 2] {
-        let [a, b] = codes4(s, &group[0].qs, u);
-        let qh = parts(&group[0].qh);
+    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
+        let [a, b] = codes4(s, &group.qs, u);
+        let qh = parts(&group.qh);
         let (high_a, high_b) = (fifth_bit(s, &qh[0], u), fifth_bit(s, &qh[1], u));
         scaled(s, [s.or_i16(a, high_a), s.or_i16(b, high_b)], head, u)
     }
@@ -108,18 +103,19 @@ pub(crate) struct Q6K;
 
 impl Format for Q6K {
     type Block = BlockQ6K;
-    const BLOCKS: usize = 1;
+    type Group = BlockQ6K;
+    type Head<S: Ints> = Factors<S>;
     type Form = Shared<256, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ6K]) -> Head<S> {
-        head(s, group[0].d, group[0].scales.map(i16::from), s.splat(0.0))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
+        Factors { scale: half(s, group.d), factor: group.scales.map(i16::from), min: s.splat(0.0) }
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ6K], head: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
         let (h, quarter) = (u / 4, u % 4);
-        let (ql, qh) = (parts(&group[0].ql[h]), parts(&group[0].qh[h]));
+        let (ql, qh) = (parts(&group.ql[h]), parts(&group.qh[h]));
         let ql = &ql[quarter % 2 * 2..][..2];
         scaled(s, [code6(s, &ql[0], &qh[0], quarter), code6(s, &ql[1], &qh[1], quarter)], head, u)
     }
@@ -136,21 +132,22 @@ pub(crate) struct Iq4Xs;
 
 impl Format for Iq4Xs {
     type Block = BlockIq4Xs;
-    const BLOCKS: usize = 1;
+    type Group = BlockIq4Xs;
+    type Head<S: Ints> = Factors<S>;
     type Form = Shared<256, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockIq4Xs]) -> Head<S> {
+    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
         let mut factor = [0; 2 * UNITS];
-        for (factor, scale) in factor.as_chunks_mut().0.iter_mut().zip(group[0].scales()) {
+        for (factor, scale) in factor.as_chunks_mut().0.iter_mut().zip(group.scales()) {
             *factor = [i16::from(scale); 2];
         }
-        head(s, group[0].d, factor, s.splat(0.0))
+        Factors { scale: half(s, group.d), factor, min: s.splat(0.0) }
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockIq4Xs], head: &Head<S>, u: usize) -> [S::H; 2] {
-        let codes = s.widen_u8(&group[0].qs[u]);
+    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
+        let codes = s.widen_u8(&group.qs[u]);
         let (a, b) = (s.and_i16(codes, s.splat_i16(15)), s.shr_i16(codes, 4));
         scaled(s, [s.lookup(&IQ4_VALUES, a), s.lookup(&IQ4_VALUES, b)], head, u)
     }

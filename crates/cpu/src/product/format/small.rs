@@ -1,43 +1,48 @@
 //! Types with a scale per 32 or 16 elements.
 
 use muser_quant::blocks::{
-    BlockIq4Nl, BlockMxfp4, BlockNvfp4, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, E2M1_DOUBLED,
-    IQ4_VALUES, e8m0_half,
+    BlockIq4Nl, BlockMxfp4, BlockNvfp4, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, E2M1_DOUBLED, IQ4_VALUES,
+    e8m0_half,
 };
 
-use super::{Format, Head, Shared, parts};
+use super::{Format, HalfUnitScales, Shared, Stored, UnitScales, parts};
 use crate::arch::ints::Ints;
 use crate::product::UNITS;
 
-/// The bits of -0 as an IEEE half.
-const MINUS_ZERO: u16 = 0x8000;
+/// The first four bytes of each block: its scale, and what follows.
+#[inline(always)]
+fn words<B: Stored>(group: &[B; UNITS]) -> [u32; UNITS] {
+    let [b0, b1, b2, b3, b4, b5, b6, b7] = group;
+    [word(b0), word(b1), word(b2), word(b3), word(b4), word(b5), word(b6), word(b7)]
+}
 
-/// A half of each block of a group; -0 where there is no block.
-macro_rules! halves {
-    ($group:ident, $field:ident) => {
-        if let Ok(blocks) = <&[_; UNITS]>::try_from($group) {
-            let [b0, b1, b2, b3, b4, b5, b6, b7] = blocks;
-            [b0, b1, b2, b3, b4, b5, b6, b7].map(|block| block.$field.0.get())
-        } else {
-            let mut bits = [MINUS_ZERO; UNITS];
-            for (bits, block) in bits.iter_mut().zip($group) {
-                *bits = block.$field.0.get();
-            }
-            bits
-        }
-    };
+#[inline(always)]
+fn word<B: Stored>(block: &B) -> u32 {
+    let bytes = block.as_bytes();
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// The head of blocks that start with a scale.
+#[inline(always)]
+fn scales<S: Ints, B: Stored>(s: S, group: &[B; UNITS]) -> UnitScales<S> {
+    let mut scale = [0.0; UNITS];
+    s.store(s.low_halves(&words(group)), &mut scale);
+    UnitScales { scale, min: s.splat(0.0) }
+}
+
+/// The head of blocks that start with a scale and a minimum.
+#[inline(always)]
+fn scales_and_mins<S: Ints, B: Stored>(s: S, group: &[B; UNITS]) -> UnitScales<S> {
+    let (scales, min) = s.both_halves(&words(group));
+    let mut scale = [0.0; UNITS];
+    s.store(scales, &mut scale);
+    UnitScales { scale, min }
 }
 
 #[inline(always)]
 fn codes4<S: Ints>(s: S, qs: &[u8; 16]) -> [S::H; 2] {
     let v = s.widen_u8(qs);
     [s.and_i16(v, s.splat_i16(15)), s.shr_i16(v, 4)]
-}
-
-#[inline(always)]
-fn minus<S: Ints>(s: S, [a, b]: [S::H; 2], x: i16) -> [S::H; 2] {
-    let x = s.splat_i16(x);
-    [s.sub_i16(a, x), s.sub_i16(b, x)]
 }
 
 #[inline(always)]
@@ -49,16 +54,17 @@ pub(crate) struct Q8_0;
 
 impl Format for Q8_0 {
     type Block = BlockQ8_0;
-    const BLOCKS: usize = 8;
+    type Group = [BlockQ8_0; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ8_0]) -> Head<S> {
-        Head::unit_scales(s, s.load_f16(&halves!(group, d)), s.splat(0.0))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        scales(s, group)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ8_0], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         let qs = parts(&group[u].qs);
         [s.widen_i8(&qs[0]), s.widen_i8(&qs[1])]
     }
@@ -68,17 +74,20 @@ pub(crate) struct Q4_0;
 
 impl Format for Q4_0 {
     type Block = BlockQ4_0;
-    const BLOCKS: usize = 8;
+    type Group = [BlockQ4_0; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ4_0]) -> Head<S> {
-        Head::unit_scales(s, s.load_f16(&halves!(group, d)), s.splat(0.0))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        scales(s, group)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ4_0], _: &Head<S>, u: usize) -> [S::H; 2] {
-        minus(s, codes4(s, &group[u].qs), 8)
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
+        let [a, b] = codes4(s, &group[u].qs);
+        let eight = s.splat_i16(8);
+        [s.sub_i16(a, eight), s.sub_i16(b, eight)]
     }
 }
 
@@ -86,16 +95,17 @@ pub(crate) struct Q4_1;
 
 impl Format for Q4_1 {
     type Block = BlockQ4_1;
-    const BLOCKS: usize = 8;
+    type Group = [BlockQ4_1; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, true>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ4_1]) -> Head<S> {
-        Head::unit_scales(s, s.load_f16(&halves!(group, d)), s.load_f16(&halves!(group, m)))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        scales_and_mins(s, group)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ4_1], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         codes4(s, &group[u].qs)
     }
 }
@@ -104,21 +114,21 @@ pub(crate) struct Q5_0;
 
 impl Format for Q5_0 {
     type Block = BlockQ5_0;
-    const BLOCKS: usize = 8;
+    type Group = [BlockQ5_0; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ5_0]) -> Head<S> {
-        Head::unit_scales(s, s.load_f16(&halves!(group, d)), s.splat(0.0))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        scales(s, group)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ5_0], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         let [a, b] = codes4(s, &group[u].qs);
-        let qh = group[u].qh.get();
+        let [set_a, set_b] = s.masks_of_bits(group[u].qh.get());
         // A clear fifth bit is 16 less, which in two's complement sets the bits above the code.
         let low = s.splat_i16(-16);
-        let (set_a, set_b) = (s.mask_of_bits(qh as u16), s.mask_of_bits((qh >> 16) as u16));
         [s.or_i16(a, s.and_not_i16(set_a, low)), s.or_i16(b, s.and_not_i16(set_b, low))]
     }
 }
@@ -127,20 +137,20 @@ pub(crate) struct Q5_1;
 
 impl Format for Q5_1 {
     type Block = BlockQ5_1;
-    const BLOCKS: usize = 8;
+    type Group = [BlockQ5_1; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, true>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockQ5_1]) -> Head<S> {
-        Head::unit_scales(s, s.load_f16(&halves!(group, d)), s.load_f16(&halves!(group, m)))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        scales_and_mins(s, group)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockQ5_1], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         let [a, b] = codes4(s, &group[u].qs);
-        let qh = group[u].qh.get();
+        let [set_a, set_b] = s.masks_of_bits(group[u].qh.get());
         let fifth = s.splat_i16(16);
-        let (set_a, set_b) = (s.mask_of_bits(qh as u16), s.mask_of_bits((qh >> 16) as u16));
         [s.or_i16(a, s.and_i16(set_a, fifth)), s.or_i16(b, s.and_i16(set_b, fifth))]
     }
 }
@@ -149,16 +159,17 @@ pub(crate) struct Iq4Nl;
 
 impl Format for Iq4Nl {
     type Block = BlockIq4Nl;
-    const BLOCKS: usize = 8;
+    type Group = [BlockIq4Nl; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockIq4Nl]) -> Head<S> {
-        Head::unit_scales(s, s.load_f16(&halves!(group, d)), s.splat(0.0))
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        scales(s, group)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockIq4Nl], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         lookup(s, &IQ4_VALUES, codes4(s, &group[u].qs))
     }
 }
@@ -167,20 +178,17 @@ pub(crate) struct Mxfp4;
 
 impl Format for Mxfp4 {
     type Block = BlockMxfp4;
-    const BLOCKS: usize = 8;
+    type Group = [BlockMxfp4; UNITS];
+    type Head<S: Ints> = UnitScales<S>;
     type Form = Shared<32, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockMxfp4]) -> Head<S> {
-        let mut scale = [0.0; 2 * UNITS];
-        for (scale, block) in scale.iter_mut().zip(group) {
-            *scale = e8m0_half(block.e);
-        }
-        Head::scales(s, scale)
+    fn head<S: Ints>(s: S, group: &Self::Group) -> UnitScales<S> {
+        UnitScales { scale: group.map(|block| e8m0_half(block.e)), min: s.splat(0.0) }
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockMxfp4], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         lookup(s, &E2M1_DOUBLED, codes4(s, &group[u].qs))
     }
 }
@@ -189,27 +197,33 @@ pub(crate) struct Nvfp4;
 
 impl Format for Nvfp4 {
     type Block = BlockNvfp4;
-    const BLOCKS: usize = 4;
+    type Group = [BlockNvfp4; UNITS / 2];
+    type Head<S: Ints> = HalfUnitScales<S>;
     type Form = Shared<16, false>;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &[BlockNvfp4]) -> Head<S> {
-        let mut bits = [[0; 8]; 2];
-        for (bits, block) in bits.as_flattened_mut().as_chunks_mut().0.iter_mut().zip(group) {
-            *bits = block.d.map(e4m3_as_f16);
-        }
+    fn head<S: Ints>(s: S, group: &Self::Group) -> HalfUnitScales<S> {
+        let [b0, b1, b2, b3] = group.map(|block| block.d.map(e4m3_as_f16));
         let mut scale = [0.0; 2 * UNITS];
-        for (scale, bits) in scale.as_chunks_mut().0.iter_mut().zip(&bits) {
-            s.store(s.mul(s.load_f16(bits), s.splat(128.0)), scale);
+        if let [low, high] = scale.as_chunks_mut().0 {
+            let factor = s.splat(256.0 / 2.0);
+            let (first, second) = ([b0, b1], [b2, b3]);
+            s.store(s.mul(s.load_f16(&joined(first)), factor), low);
+            s.store(s.mul(s.load_f16(&joined(second)), factor), high);
         }
-        Head::scales(s, scale)
+        HalfUnitScales { scale, none: s.splat(0.0) }
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &[BlockNvfp4], _: &Head<S>, u: usize) -> [S::H; 2] {
+    fn unit<S: Ints>(s: S, group: &Self::Group, _: &HalfUnitScales<S>, u: usize) -> [S::H; 2] {
         let qs = &group[u / 2].qs;
         lookup(s, &E2M1_DOUBLED, [s.nibbles(&qs[u % 2 * 2]), s.nibbles(&qs[u % 2 * 2 + 1])])
     }
+}
+
+#[inline(always)]
+fn joined([[a, b, c, d], [e, f, g, h]]: [[u16; 4]; 2]) -> [u16; 8] {
+    [a, b, c, d, e, f, g, h]
 }
 
 /// The bits of the half that is an E4M3 scale times 2^-8: the fields line up, subnormals too.

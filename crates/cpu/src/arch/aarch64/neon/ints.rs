@@ -4,6 +4,7 @@
 use std::arch::aarch64::*;
 
 use crate::arch::ints::{Ints, Kernel};
+use crate::arch::simd::Simd;
 use crate::caps::Neon;
 
 /// Calls intrinsics whose only requirement is their instructions.
@@ -88,14 +89,8 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn mask_of_bits(self, bits: u16) -> int16x8x2_t {
-        const EVEN: [u16; 8] = [0x1, 0x4, 0x10, 0x40, 0x100, 0x400, 0x1000, 0x4000];
-        const ODD: [u16; 8] = [0x2, 0x8, 0x20, 0x80, 0x200, 0x800, 0x2000, 0x8000];
-        with_neon!(self, {
-            let bits = vdupq_n_u16(bits);
-            let (even, odd) = (vtstq_u16(bits, vld1q_u16(EVEN.as_ptr())), vtstq_u16(bits, vld1q_u16(ODD.as_ptr())));
-            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(odd))
-        })
+    fn masks_of_bits(self, bits: u32) -> [int16x8x2_t; 2] {
+        [mask_of_bits(self, bits as u16), mask_of_bits(self, (bits >> 16) as u16)]
     }
 
     #[inline(always)]
@@ -202,4 +197,25 @@ impl Ints for Neon {
             [vreinterpretq_f32_u32(vshlq_n_u32::<16>(low)), vreinterpretq_f32_u32(vshlq_n_u32::<16>(high))]
         })
     }
+
+    #[inline(always)]
+    fn low_halves(self, words: &[u32; 8]) -> [float32x4_t; 2] {
+        self.load_f16(&words.map(|word| word as u16))
+    }
+
+    #[inline(always)]
+    fn both_halves(self, words: &[u32; 8]) -> ([float32x4_t; 2], [float32x4_t; 2]) {
+        (self.low_halves(words), self.load_f16(&words.map(|word| (word >> 16) as u16)))
+    }
+}
+
+#[inline(always)]
+fn mask_of_bits(token: Neon, bits: u16) -> int16x8x2_t {
+    const EVEN: [u16; 8] = [0x1, 0x4, 0x10, 0x40, 0x100, 0x400, 0x1000, 0x4000];
+    const ODD: [u16; 8] = [0x2, 0x8, 0x20, 0x80, 0x200, 0x800, 0x2000, 0x8000];
+    with_neon!(token, {
+        let bits = vdupq_n_u16(bits);
+        let (even, odd) = (vtstq_u16(bits, vld1q_u16(EVEN.as_ptr())), vtstq_u16(bits, vld1q_u16(ODD.as_ptr())));
+        int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(odd))
+    })
 }

@@ -21,6 +21,10 @@ const SPREAD: [i8; 32] = [
     -1,
 ];
 
+/// Each lane's own bit.
+const BITS: [u16; 16] =
+    [0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000, 0x4000, 0x8000];
+
 impl Ints for Avx2 {
     type H = __m256i;
 
@@ -79,27 +83,16 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn mask_of_bits(self, bits: u16) -> __m256i {
+    fn masks_of_bits(self, bits: u32) -> [__m256i; 2] {
         with_avx2!(self, {
-            let lane = _mm256_setr_epi16(
-                0x1,
-                0x2,
-                0x4,
-                0x8,
-                0x10,
-                0x20,
-                0x40,
-                0x80,
-                0x100,
-                0x200,
-                0x400,
-                0x800,
-                0x1000,
-                0x2000,
-                0x4000,
-                i16::MIN,
-            );
-            _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(bits.cast_signed()), lane), lane)
+            let bits = _mm256_set1_epi32(bits.cast_signed());
+            let bit = _mm256_loadu_si256(BITS.as_ptr().cast());
+            let (first, second) = (_mm256_set1_epi16(0x0100), _mm256_set1_epi16(0x0302));
+            let (a, b) = (_mm256_shuffle_epi8(bits, first), _mm256_shuffle_epi8(bits, second));
+            [
+                _mm256_cmpeq_epi16(_mm256_and_si256(a, bit), bit),
+                _mm256_cmpeq_epi16(_mm256_and_si256(b, bit), bit),
+            ]
         })
     }
 
@@ -199,6 +192,26 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
+    fn low_halves(self, words: &[u32; 8]) -> __m256 {
+        with_avx2!(self, {
+            let mask = _mm_set1_epi32(0xffff);
+            let (low, high) = quarters(words);
+            _mm256_cvtph_ps(_mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask)))
+        })
+    }
+
+    #[inline(always)]
+    fn both_halves(self, words: &[u32; 8]) -> (__m256, __m256) {
+        with_avx2!(self, {
+            let mask = _mm_set1_epi32(0xffff);
+            let (low, high) = quarters(words);
+            let lower = _mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask));
+            let upper = _mm_packus_epi32(_mm_srli_epi32::<16>(low), _mm_srli_epi32::<16>(high));
+            (_mm256_cvtph_ps(lower), _mm256_cvtph_ps(upper))
+        })
+    }
+
+    #[inline(always)]
     fn fold4(self, [a, b, c, d]: [__m256; 4]) -> [f32; 4] {
         with_avx2!(self, {
             // t_i = v_i + v_{i+4} of a and c, then of b and d.
@@ -221,4 +234,17 @@ impl Ints for Avx2 {
 unsafe fn add_halves(a: __m256, b: __m256) -> __m256 {
     // SAFETY: the caller promises AVX.
     unsafe { _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)) }
+}
+
+/// Two times four words, put together in registers: their sources lie apart, and a detour over memory would wait for
+/// the stores.
+#[inline(always)]
+unsafe fn quarters([a, b, c, d, e, f, g, h]: &[u32; 8]) -> (__m128i, __m128i) {
+    // SAFETY: the caller promises AVX2.
+    unsafe {
+        let four = |a: &u32, b: &u32, c: &u32, d: &u32| {
+            _mm_setr_epi32(a.cast_signed(), b.cast_signed(), c.cast_signed(), d.cast_signed())
+        };
+        (four(a, b, c, d), four(e, f, g, h))
+    }
 }
