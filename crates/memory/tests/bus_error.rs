@@ -17,6 +17,8 @@ fn run_child(name: &str) -> (Output, String) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env("MUSER_TEST_SHRINKING_FILE", &path)
+        // Built with the address sanitizer, the process would otherwise have its handler for the signal.
+        .env("ASAN_OPTIONS", "handle_sigbus=0:detect_leaks=0")
         .output()
         .unwrap();
     (output, path.display().to_string())
