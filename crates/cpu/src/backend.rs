@@ -72,7 +72,7 @@ impl CpuBackend {
 }
 
 /// The gains of a norm.
-fn gains<'a>(norm: Norm<'a>) -> Option<&'a [f32]> {
+fn gains(norm: Norm<'_>) -> Option<&[f32]> {
     norm.weight.map(|weight| weight.values())
 }
 
@@ -192,3 +192,6 @@ impl Backend for CpuBackend {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

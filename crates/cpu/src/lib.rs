@@ -1,5 +1,5 @@
 //! CPU kernels, their dispatch, and the worker pool.
-#![expect(clippy::inline_always, reason = "lane operations only become instructions inside the function that enables them")]
+#![expect(clippy::inline_always, reason = "lanes become instructions only inside what enables them")]
 
 mod arch;
 pub mod attention;
