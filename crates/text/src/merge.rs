@@ -115,9 +115,8 @@ impl Merger {
             let key = u64::from(merged.priority) << 32 | u64::from(left);
             Some(Reverse(Pair { key, len: a.len + b.len, id: merged.id }))
         };
-        // From a vector: linear, where pushing one by one is not.
+        // From a vector: linear, where pushing one by one is not. The last word left it empty.
         let mut pairs = std::mem::take(heap).into_vec();
-        pairs.clear();
         pairs.extend((0..symbols.len() as u32).filter_map(|left| entry(symbols, left)));
         *heap = BinaryHeap::from(pairs);
         while let Some(Reverse(best)) = heap.pop() {

@@ -39,8 +39,6 @@ impl ScoreBpe {
                 }
             }
         }
-        // Spaces join spaces by nature; the cut is before a run of them.
-        joins_space[usize::from(b' ')] = true;
         let priorities = scores.iter().map(|&score| priority(score)).collect();
         Self { priorities, byte_ids, unk, add_space_prefix, joins_space }
     }
@@ -49,9 +47,9 @@ impl ScoreBpe {
         self.add_space_prefix
     }
 
-    /// Appends the tokens of `text`, which starts a text or follows a special token if `first`.
-    pub(crate) fn encode(&self, vocab: &Vocab, text: &str, first: bool, merger: &mut Merger, out: &mut Vec<u32>) {
-        let prefix = if first && self.add_space_prefix { " " } else { "" };
+    /// Appends the tokens of `text`, which starts a text or follows a special token.
+    pub(crate) fn encode(&self, vocab: &Vocab, text: &str, merger: &mut Merger, out: &mut Vec<u32>) {
+        let prefix = if self.add_space_prefix { " " } else { "" };
         let text = match (prefix, text.contains(SPACE_MARK)) {
             ("", false) => Cow::Borrowed(text),
             _ => Cow::Owned(prefix.to_owned() + &text.replace(SPACE_MARK, " ")),

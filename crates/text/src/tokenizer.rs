@@ -219,7 +219,7 @@ impl Tokenizer {
     /// [`encode`](Self::encode), appending to `out`.
     pub fn encode_into(&self, text: &str, special: Special<'_>, affixes: Affixes, out: &mut Vec<u32>) {
         let start = out.len();
-        let mut encoder = Encoder { tokenizer: self, merger: Merger::default(), after_special: true, out };
+        let mut encoder = Encoder { tokenizer: self, merger: Merger::default(), out };
         let mut raw_start = 0;
         let mut pos = 0;
         let mut marker = MarkerRule::new(special);
@@ -229,7 +229,7 @@ impl Tokenizer {
             match self.vocab.special().longest_at(text.as_bytes(), pos, allow) {
                 Some((id, end)) => {
                     encoder.text(&text[raw_start..pos]);
-                    encoder.special(id);
+                    encoder.out.push(id);
                     raw_start = end;
                     pos = end;
                 }
@@ -248,12 +248,10 @@ impl Tokenizer {
     }
 }
 
-/// Encodes the parts of one text in turn.
+/// Encodes what lies between the special tokens of one text.
 struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
     merger: Merger,
-    /// Whether nothing or a special token came before.
-    after_special: bool,
     out: &'a mut Vec<u32>,
 }
 
@@ -262,17 +260,11 @@ impl Encoder<'_> {
         if text.is_empty() {
             return;
         }
-        let Self { tokenizer: Tokenizer { vocab, model, .. }, merger, after_special, out } = self;
+        let Self { tokenizer: Tokenizer { vocab, model, .. }, merger, out } = self;
         match model {
             Model::Bytes(bpe) => bpe.encode(vocab, text, merger, out),
-            Model::Scores(bpe) => bpe.encode(vocab, text, *after_special, merger, out),
+            Model::Scores(bpe) => bpe.encode(vocab, text, merger, out),
         }
-        *after_special = false;
-    }
-
-    fn special(&mut self, id: u32) {
-        self.out.push(id);
-        self.after_special = true;
     }
 }
 
