@@ -1,6 +1,6 @@
 //! The keys and values of one sequence, layer by layer.
 
-use muser_memory::{Device, KvGeometry, KvPlane};
+use muser_memory::{Device, KvGeometry, KvLayer, KvPlane};
 
 use crate::{Error, ModelSpec};
 
@@ -24,17 +24,17 @@ impl KvCache {
     /// # Errors
     /// When the memory can't be had.
     pub fn new(spec: &ModelSpec, device: &Device, n_ctx: usize) -> Result<Self, Error> {
-        let planes = Self::geometry(spec, n_ctx).map(|geometry| KvPlane::zeros(device, geometry));
+        let planes = Self::layers(spec).map(|layer| KvPlane::zeros(device, layer.geometry(n_ctx)));
         let windows = spec.layers.iter().map(|layer| layer.window).collect();
         Ok(Self { planes: planes.collect::<Result<_, _>>()?, windows, n_ctx, begun: 0, broken: false })
     }
 
-    /// The planes that a cache of `n_ctx` tokens has, first layer to last.
-    pub fn geometry(spec: &ModelSpec, n_ctx: usize) -> impl Iterator<Item = KvGeometry> {
-        spec.layers.iter().map(move |layer| KvGeometry {
+    /// The KV shape of each layer, first to last, whatever the context.
+    pub fn layers(spec: &ModelSpec) -> impl Iterator<Item = KvLayer> {
+        spec.layers.iter().map(|layer| KvLayer {
             n_head_kv: layer.n_head_kv,
             head_dim: layer.head_dim,
-            rows: layer.window.map_or(n_ctx, |window| window.min(n_ctx)),
+            max_rows: layer.window,
         })
     }
 

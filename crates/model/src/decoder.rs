@@ -13,7 +13,7 @@ use muser_ops::{
 use crate::spec::{LayerSpec, RopeSpec};
 use crate::taps::{Tap, TapPoint, TapSink};
 use crate::weights::{LayerWeights, VectorRef};
-use crate::{Error, KvCache, Model};
+use crate::{Error, KvCache, Model, ModelSpec};
 use activations::{Activations, RopeTable};
 
 /// Which tokens of a span get logits.
@@ -35,6 +35,15 @@ pub struct Span<'a> {
     pub cache: &'a mut KvCache,
     /// Which of the tokens get logits.
     pub logits: LogitRows,
+}
+
+/// Bytes that a decoder allocates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderMemory {
+    /// Activations and logits of a batch.
+    pub activation_bytes: u64,
+    /// Planes in which a window and a batch after it are laid out.
+    pub staging_bytes: u64,
 }
 
 /// Runs a model over batches of at most `n_batch` tokens.
@@ -78,6 +87,18 @@ impl Decoder {
             selected: Vec::new(),
             selected_rows: Vec::new(),
         })
+    }
+
+    /// Bytes that [`new`](Self::new) allocates for a model of this spec.
+    ///
+    /// # Errors
+    /// When a size has no representation.
+    pub fn memory(spec: &ModelSpec, n_batch: usize, n_ctx: usize) -> Result<DecoderMemory, Error> {
+        let mut staging_bytes = 0u64;
+        for geometry in activations::staging_geometry(spec, n_batch, n_ctx) {
+            staging_bytes = staging_bytes.saturating_add(geometry.size_bytes()?);
+        }
+        Ok(DecoderMemory { activation_bytes: activations::activation_bytes(spec, n_batch), staging_bytes })
     }
 
     /// Most tokens in one batch.

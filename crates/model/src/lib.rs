@@ -20,7 +20,7 @@ mod weights;
 
 pub use arch::architectures;
 pub use cache::KvCache;
-pub use decoder::{Decoder, LogitRows, Span};
+pub use decoder::{Decoder, DecoderMemory, LogitRows, Span};
 pub use error::Error;
 pub use model::Model;
 pub use spec::{LayerSpec, ModelSpec};

@@ -11,7 +11,9 @@ use muser_model::{Decoder, Error, KvCache, LogitRows, Model, ModelSpec, Span, Ta
 use muser_ops::{
     Add, Append, Attention, Backend, Cap, Checked, Embed, Gated, Gather, Heads, NormRows, Project, Reference,
 };
-use support::{N_EMBD, N_FF, N_VOCAB, Random, Run, WINDOW, all, all_logits, gemma3, llama, muse_glimmer, reference, tokens};
+use support::{
+    N_EMBD, N_FF, N_VOCAB, Random, Run, WINDOW, all, all_logits, gemma3, llama, muse_glimmer, reference, tokens,
+};
 
 const N_CTX: usize = 48;
 
@@ -121,7 +123,9 @@ fn selected_tokens_get_the_logits_that_they_get_among_all() {
     let model = llama().model();
     let tokens = tokens(9, 4);
     let expected = one_by_one(&model, &tokens);
-    for (logits, first) in [(LogitRows::None, 9), (LogitRows::Last, 8), (LogitRows::From(3), 3), (LogitRows::From(8), 8)] {
+    for (logits, first) in
+        [(LogitRows::None, 9), (LogitRows::Last, 8), (LogitRows::From(3), 3), (LogitRows::From(8), 8)]
+    {
         let Run { mut decoder, mut backend, mut cache } = Run::new(&model, 9, N_CTX);
         let spans = &mut [Span { tokens: &tokens, cache: &mut cache, logits }];
         let n = decoder.forward(&mut backend, spans, None).expect("a batch that fits");
@@ -153,11 +157,11 @@ fn results_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn a_truncated_cache_goes_on_as_a_fresh_one_or_stays_as_it_is() {
-    let (held, more) = (tokens(2 * WINDOW + 3, 6), tokens(5, 7));
-    for file in all() {
+    let (held, more) = (tokens(2 * WINDOW + 3, 6), tokens(2, 7));
+    for file in [llama(), muse_glimmer()] {
         let model = file.model();
         let has_window = model.spec().layers.iter().any(|layer| layer.window.is_some());
-        for len in [1, WINDOW - 1, WINDOW, WINDOW + 1, held.len()] {
+        for len in [WINDOW, WINDOW + 1, held.len()] {
             for pos in 0..=len + 1 {
                 let mut run = Run::new(&model, 8, N_CTX);
                 run.logits_of_all(&held[..len], &[3, 1, 8, 1, 2]);
@@ -169,7 +173,7 @@ fn a_truncated_cache_goes_on_as_a_fresh_one_or_stays_as_it_is() {
                 assert_eq!(run.cache.truncate(pos).expect("a whole cache"), expected, "{what}");
                 let kept = if expected { pos } else { len };
                 assert_eq!(run.cache.end(), kept, "{what}");
-                let found = bits(&run.logits_of_all(&more, &[2]));
+                let found = bits(&run.logits_of_all(&more, &[]));
                 let whole = [&held[..kept], &more].concat();
                 assert_eq!(found, one_by_one(&model, &whole)[kept..], "{what}");
             }
@@ -181,7 +185,7 @@ fn a_truncated_cache_goes_on_as_a_fresh_one_or_stays_as_it_is() {
 fn a_cleared_cache_is_like_a_new_one() {
     let model = gemma3().model();
     let mut run = Run::new(&model, 16, N_CTX);
-    run.logits_of_all(&tokens(30, 8), &[]);
+    run.logits_of_all(&tokens(30, 8), &[16]);
     run.cache.clear();
     assert_eq!(run.cache.end(), 0);
     let tokens = tokens(12, 9);
@@ -329,7 +333,7 @@ impl Backend for Failing {
 #[test]
 fn a_pass_that_failed_anywhere_leaves_a_cache_that_is_refused_until_cleared() {
     let model = muse_glimmer().model();
-    let (held, more) = (tokens(WINDOW + 1, 12), tokens(4, 13));
+    let (held, more) = (tokens(WINDOW + 1, 12), tokens(2, 13));
     let whole = [held.clone(), more.clone()].concat();
     let expected = one_by_one(&model, &whole);
     let mut fails_at = 0;
@@ -345,7 +349,10 @@ fn a_pass_that_failed_anywhere_leaves_a_cache_that_is_refused_until_cleared() {
         }
         let error = result.expect_err("a failure");
         assert!(matches!(error, Error::Ops(muser_ops::Error::Unaligned { len }) if len == fails_at), "{error}");
-        assert!(run.decoder.logits(&mut run.backend, 0, 1, None).is_err(), "logits of a pass that failed at {fails_at}");
+        assert!(
+            run.decoder.logits(&mut run.backend, 0, 1, None).is_err(),
+            "logits of a pass that failed at {fails_at}"
+        );
         let error = run.step(&more, None).expect_err("a torn cache");
         assert!(matches!(error, Error::BrokenCache), "{error}");
         let error = run.cache.truncate(0).expect_err("a torn cache");
@@ -354,9 +361,8 @@ fn a_pass_that_failed_anywhere_leaves_a_cache_that_is_refused_until_cleared() {
         assert_eq!(bits(&run.logits_of_all(&whole, &[])), expected, "cleared after failing at {fails_at}");
         fails_at += 1;
     }
-    // Embedding; project, heads twice, two appends or one, attention, project, add, gated, project, add in each layer;
-    // gather; synchronize.
-    assert_eq!(fails_at, 1 + 6 * 12 + 2 * 9 + 2);
+    // An embedding, in each layer nine operations and an append (two where a batch crosses the window), a gather, an end.
+    assert_eq!(fails_at, 1 + 8 * 9 + 6 * 2 + 2 + 2);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::{Error, Model};
 /// Logits are computed for as many tokens at once as fit in this many bytes.
 const LOGITS_BYTES: usize = 16 << 20;
 
-/// What lies between the operations of a forward pass. `each (n_batch, its width)`
+/// What lies between the operations of a forward pass.
 pub(super) struct Activations {
     pub residual: GpuBuffer,  // (n_batch, n_embd)
     pub q: GpuBuffer,         // (n_batch, n_head * head_dim)
@@ -32,12 +32,34 @@ pub(super) struct RopeTable {
     pub sin: GpuBuffer, // (n_batch, n_rot / 2)
 }
 
+/// Widths of the buffers: each as wide as the widest layer needs.
+struct Widths {
+    n_embd: usize,
+    q: usize,
+    kv: usize,
+    gate: usize,
+    hidden: usize,
+}
+
+impl Widths {
+    fn of(spec: &ModelSpec) -> Self {
+        let widest = |width: fn(&LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
+        Self {
+            n_embd: spec.n_embd,
+            q: widest(LayerSpec::q_width),
+            kv: widest(LayerSpec::kv_width),
+            gate: widest(|layer| if layer.gate { layer.q_width() } else { 0 }),
+            hidden: widest(|layer| layer.n_ff),
+        }
+    }
+}
+
 impl Activations {
     pub(super) fn new(model: &Model, device: &Device, n_batch: usize) -> Result<Self, Error> {
         let spec = model.spec();
-        let widest = |width: fn(&LayerSpec) -> usize| spec.layers.iter().map(width).max().unwrap_or(0);
-        let rows = |width: usize| GpuBuffer::zeros(device, n_batch * width);
-        let n_logit_rows = (LOGITS_BYTES / (4 * spec.n_vocab)).clamp(1, n_batch);
+        let Widths { n_embd, q, kv, gate, hidden } = Widths::of(spec);
+        let rows = |width: usize| GpuBuffer::zeros(device, n_batch.saturating_mul(width));
+        let n_logit_rows = n_logit_rows(spec, n_batch);
         let mut rope = Vec::new();
         for layer_rope in distinct_ropes(spec) {
             let frequencies = model.frequencies(layer_rope)?;
@@ -45,20 +67,33 @@ impl Activations {
             rope.push(RopeTable { frequencies, cos, sin });
         }
         Ok(Self {
-            residual: rows(spec.n_embd)?,
-            q: rows(widest(LayerSpec::q_width))?,
-            k: rows(widest(LayerSpec::kv_width))?,
-            v: rows(widest(LayerSpec::kv_width))?,
-            gate: rows(widest(|layer| if layer.gate { layer.q_width() } else { 0 }))?,
-            attention: rows(widest(LayerSpec::q_width))?,
-            branch: rows(spec.n_embd)?,
-            hidden: rows(widest(|layer| layer.n_ff))?,
-            selected: rows(spec.n_embd)?,
-            logits: GpuBuffer::zeros(device, n_logit_rows * spec.n_vocab)?,
+            residual: rows(n_embd)?,
+            q: rows(q)?,
+            k: rows(kv)?,
+            v: rows(kv)?,
+            gate: rows(gate)?,
+            attention: rows(q)?,
+            branch: rows(n_embd)?,
+            hidden: rows(hidden)?,
+            selected: rows(n_embd)?,
+            logits: GpuBuffer::zeros(device, n_logit_rows.saturating_mul(spec.n_vocab))?,
             n_logit_rows,
             rope,
         })
     }
+}
+
+/// Bytes of [`Activations`] for a batch of `n_batch` tokens.
+pub(super) fn activation_bytes(spec: &ModelSpec, n_batch: usize) -> u64 {
+    let Widths { n_embd, q, kv, gate, hidden } = Widths::of(spec);
+    let rope: usize = distinct_ropes(spec).iter().map(|rope| rope.n_rot).sum();
+    let row = 3 * n_embd + 2 * q + 2 * kv + gate + hidden + rope;
+    let logits = n_logit_rows(spec, n_batch) as u64 * spec.n_vocab as u64;
+    4 * (n_batch as u64).saturating_mul(row as u64).saturating_add(logits)
+}
+
+fn n_logit_rows(spec: &ModelSpec, n_batch: usize) -> usize {
+    (LOGITS_BYTES / (4 * spec.n_vocab)).clamp(1, n_batch)
 }
 
 /// Each rotation that some layer uses, once.

@@ -22,9 +22,18 @@ impl Shape {
         self.window.map_or(0, |window| (pos + 1).saturating_sub(window))
     }
 
-    fn score(&self, product: f64) -> f32 {
-        let score = product as f32 * self.scale;
-        self.soft_cap.map_or(score, |cap| cap * (score / cap).tanh())
+    /// Turns the products of queries and visible keys into weights, all others to zero. Returns the sum of the weights.
+    fn softmax(&self, scores: &mut [f32], visible: Range<usize>) -> f64 {
+        scores[..visible.start].fill(0.0);
+        scores[visible.end..].fill(0.0);
+        let scores = &mut scores[visible];
+        scores.iter_mut().for_each(|score| *score *= self.scale);
+        if let Some(cap) = self.soft_cap {
+            scores.iter_mut().for_each(|score| *score = cap * (*score / cap).tanh());
+        }
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        scores.iter_mut().for_each(|score| *score = (*score - max).exp());
+        scores.iter().map(|&weight| f64::from(weight)).sum()
     }
 }
 
@@ -61,25 +70,25 @@ fn attend(shape: Shape, plane: &KvPlane, head_kv: usize, pos: usize, q: &[f32], 
         (0..end - pos).flat_map(|row| (0..group).map(move |head| (pos + row, row * width + (head_kv * group + head) * head_dim))).collect();
     let mut vectors = vec![Step::<TILE_VECTORS>::default(); n_steps(head_dim)];
     let mut weights = vec![Step::<TILE_VECTORS>::default(); n_steps(end - held.start)];
-    let mut scores: [Vec<f32>; TILE_VECTORS] = Default::default();
+    let mut scores = [(); TILE_VECTORS].map(|()| vec![0.0; n_steps(end - held.start) * TILE_ROWS]);
     for queries in queries.chunks(TILE_VECTORS) {
         let start = shape.first_visible(queries[0].0) / RUN_LEN * RUN_LEN;
         let end = queries[queries.len() - 1].0 + 1;
         for (index, &(_, at)) in queries.iter().enumerate() {
             pack(&q[at..at + head_dim], index, &mut vectors);
         }
-        scores.iter_mut().for_each(Vec::clear);
-        for keys in held.keys(start, end) {
-            for products in tile(keys, &vectors) {
+        for (quad, keys) in held.keys(start, end).enumerate() {
+            for (row, products) in tile(keys, &vectors).into_iter().enumerate() {
                 for (scores, product) in scores.iter_mut().zip(products) {
-                    scores.push(shape.score(product));
+                    scores[quad * TILE_ROWS + row] = product as f32;
                 }
             }
         }
         let mut sums = [1.0; TILE_VECTORS];
+        let len = (end - start).next_multiple_of(TILE_ROWS);
         for (index, (&(pos, _), scores)) in queries.iter().zip(&mut scores).enumerate() {
-            sums[index] = softmax(scores, shape.first_visible(pos) - start..pos + 1 - start);
-            pack(scores, index, &mut weights);
+            sums[index] = shape.softmax(&mut scores[..len], shape.first_visible(pos) - start..pos + 1 - start);
+            pack(&scores[..len], index, &mut weights);
         }
         for (quad, values) in held.values(start, end).enumerate() {
             for (d, mixed) in (quad * TILE_ROWS..head_dim).zip(tile(values, &weights[..n_steps(end - start)])) {
@@ -89,19 +98,6 @@ fn attend(shape: Shape, plane: &KvPlane, head_kv: usize, pos: usize, q: &[f32], 
             }
         }
     }
-}
-
-/// Turns the scores of visible positions into weights, all others to zero. Returns the sum of the weights.
-fn softmax(scores: &mut [f32], visible: Range<usize>) -> f64 {
-    scores[..visible.start].fill(0.0);
-    scores[visible.end..].fill(0.0);
-    let max = scores[visible.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for score in &mut scores[visible] {
-        *score = (*score - max).exp();
-        sum += f64::from(*score);
-    }
-    sum
 }
 
 /// Keys and values of one KV head as f32, in tiles, in the order of positions.
