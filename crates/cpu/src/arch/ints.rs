@@ -31,8 +31,10 @@ pub(crate) trait Ints: Simd {
     fn widen_i8(self, x: &[i8; 16]) -> Self::H;
     /// The low halves of eight bytes in lanes 0 to 7, their high halves in lanes 8 to 15.
     fn nibbles(self, x: &[u8; 8]) -> Self::H;
-    /// All ones in lane `i` of half `h` where bit `16h + i` is set, otherwise zero.
-    fn masks_of_bits(self, bits: u32) -> [Self::H; 2];
+    /// Sixteen unsigned bytes, eight from each word, the lowest first.
+    fn widen_words(self, low: u64, high: u64) -> Self::H;
+    /// All ones in lane `i` where bit `i` is set, the low byte first, otherwise zero.
+    fn mask_of_bits(self, bits: [u8; 2]) -> Self::H;
     /// `table[index]` in each lane; indices are 0 to 15.
     fn lookup(self, table: &[i8; 16], index: Self::H) -> Self::H;
     /// `a & b`.
@@ -66,6 +68,10 @@ pub(crate) trait Ints: Simd {
     fn round(self, x: Self::F) -> Self::I;
     /// The f32 values of eight bfloat16; exact.
     fn load_bf16(self, x: &[u16; 8]) -> Self::F;
+    /// The f32 values of eight unsigned bytes, the lowest first.
+    fn bytes_to_f32(self, bytes: u64) -> Self::F;
+    /// The f32 value of a half; exact.
+    fn half(self, bits: u16) -> f32;
     /// The f32 values of the halves in the low 16 bits of each word; exact.
     fn low_halves(self, words: &[u32; 8]) -> Self::F;
     /// The f32 values of the halves in the low and in the high 16 bits of each word; exact.

@@ -66,7 +66,25 @@ pub(crate) trait Head<S: Ints>: Copy {
 
     /// Lane `u` is the minimum of unit `u`; of no meaning for a type without minimums.
     fn min(&self) -> S::F;
+
+    /// The head of a group that has only `n_unit` units: the minimums of the others are +0.
+    #[must_use]
+    #[inline(always)]
+    fn shortened(self, _: S, _n_unit: usize) -> Self {
+        self
+    }
 }
+
+/// From index `8 - n` on, `n` masks of all ones and zeros after them.
+static KEPT: [f32; 2 * UNITS] = {
+    let mut masks = [0.0; 2 * UNITS];
+    let mut i = 0;
+    while i < UNITS {
+        masks[i] = f32::from_bits(u32::MAX);
+        i += 1;
+    }
+    masks
+};
 
 /// One scale per unit.
 #[derive(Clone, Copy)]
@@ -84,6 +102,15 @@ impl<S: Ints> Head<S> for UnitScales<S> {
     #[inline(always)]
     fn min(&self) -> S::F {
         self.min
+    }
+
+    #[inline(always)]
+    fn shortened(self, s: S, n_unit: usize) -> Self {
+        let mut min = self.min;
+        if let Some(kept) = KEPT.get(UNITS - n_unit..).and_then(|kept| kept.first_chunk()) {
+            min = s.of_bits(s.and(s.to_bits(min), s.to_bits(s.load(kept))));
+        }
+        Self { min, ..self }
     }
 }
 
@@ -110,7 +137,7 @@ impl<S: Ints> Head<S> for HalfUnitScales<S> {
 #[derive(Clone, Copy)]
 pub(crate) struct Factors<S: Ints> {
     scale: f32,
-    /// One per half unit.
+    /// One per unit, or one per half unit.
     factor: [i16; 2 * UNITS],
     min: S::F,
 }

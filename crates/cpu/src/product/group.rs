@@ -9,6 +9,10 @@ pub(crate) trait WeightGroup<S: Ints>: Copy {
     /// How its elements share scales and minimums.
     type Form: Form;
 
+    /// Whether groups of one block are worth eight copies of the code of a unit, because where a unit's bits lie in the
+    /// block depends on its index, and constant shifts are cheaper.
+    const UNROLLED: bool;
+
     /// The integers of unit `u`.
     fn unit(self, s: S, u: usize) -> [S::H; 2];
     /// The scale of sub-block `i`.
@@ -17,6 +21,15 @@ pub(crate) trait WeightGroup<S: Ints>: Copy {
     fn min(self, s: S) -> S::F;
 }
 
+/// Eight copies of an expression, each with its own constant.
+macro_rules! unrolled {
+    ($u:ident => $body:expr) => {
+        unrolled!($u => $body; 0 1 2 3 4 5 6 7)
+    };
+    ($u:ident => $body:expr; $($value:literal)+) => {{
+        $({ let $u = $value; $body; })+
+    }};
+}
 /// Adds the products of `R` weight rows and `T` activation rows over one group of `n_unit` units.
 #[inline(always)]
 pub(crate) fn add_group<S: Ints, W: WeightGroup<S>, const R: usize, const T: usize>(
@@ -28,18 +41,11 @@ pub(crate) fn add_group<S: Ints, W: WeightGroup<S>, const R: usize, const T: usi
 ) {
     if W::Form::SUB_BLOCK == 256 {
         let mut isum = [[s.splat_int(0); T]; R];
-        // A block is a group, so there are eight units. In two loops, the inner of which is unrolled: where a unit's bits
-        // lie depends on its index, and shifts by constants are cheaper.
-        for half in 0..2 {
-            for quarter in 0..4 {
-                let u = 4 * half + quarter;
-                let x = load_units(s, &x, u);
-                for r in 0..R {
-                    let w = w[r].unit(s, u);
-                    for t in 0..T {
-                        isum[r][t] = s.dot(s.dot(isum[r][t], w[0], x[t][0]), w[1], x[t][1]);
-                    }
-                }
+        if W::UNROLLED {
+            unrolled!(u => add_isum(s, w, &x, u, &mut isum));
+        } else {
+            for u in 0..n_unit {
+                add_isum(s, w, &x, u, &mut isum);
             }
         }
         for r in 0..R {
@@ -80,6 +86,24 @@ pub(crate) fn add_group<S: Ints, W: WeightGroup<S>, const R: usize, const T: usi
                 let product = s.mul(min, s.load(&x[t].sums));
                 sums.min[r][t] = s.fma(product, s.splat(x[t].scale), sums.min[r][t]);
             }
+        }
+    }
+}
+
+/// Adds the products of unit `u`.
+#[inline(always)]
+fn add_isum<S: Ints, W: WeightGroup<S>, const R: usize, const T: usize>(
+    s: S,
+    w: [W; R],
+    x: &[&ActivationGroup; T],
+    u: usize,
+    isum: &mut [[S::I; T]; R],
+) {
+    let x = load_units(s, x, u);
+    for r in 0..R {
+        let w = w[r].unit(s, u);
+        for t in 0..T {
+            isum[r][t] = s.dot(s.dot(isum[r][t], w[0], x[t][0]), w[1], x[t][1]);
         }
     }
 }

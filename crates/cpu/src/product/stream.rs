@@ -43,6 +43,8 @@ impl<S: Ints, F: Format> Copy for StoredGroup<'_, S, F> {}
 impl<S: Ints, F: Format> WeightGroup<S> for &StoredGroup<'_, S, F> {
     type Form = F::Form;
 
+    const UNROLLED: bool = true;
+
     #[inline(always)]
     fn unit(self, s: S, u: usize) -> [S::H; 2] {
         F::unit(s, self.group, &self.head, u)
@@ -107,15 +109,23 @@ impl<F: Format, const T: usize> Stream<'_, '_, F, T> {
             self.group(s, groups, at(&tokens, g), UNITS, &mut sums);
         }
         if n_whole < n_group {
-            let mut padded = [F::Group::new_zeroed(); R];
-            for r in 0..R {
-                let blocks = rows[r][n_whole * F::BLOCKS..].as_bytes();
-                padded[r].as_mut_bytes()[..blocks.len()].copy_from_slice(blocks);
-            }
-            let mut groups = [&padded[0]; R];
+            // What follows a short group does no harm: its scales are not used, and its minimums are removed. So groups are
+            // read in place as if they were whole, except where the weights end.
+            let mut padded;
+            let mut groups = [F::group(&self.weights[row * n_block + n_whole * F::BLOCKS..]); R];
             for r in 1..R {
-                groups[r] = &padded[r];
+                groups[r] = F::group(&self.weights[(row + r) * n_block + n_whole * F::BLOCKS..]);
             }
+            let groups = if let Some(groups) = all(groups) {
+                groups
+            } else {
+                padded = [F::Group::new_zeroed(); R];
+                for r in 0..R {
+                    let blocks = rows[r][n_whole * F::BLOCKS..].as_bytes();
+                    padded[r].as_mut_bytes()[..blocks.len()].copy_from_slice(blocks);
+                }
+                each(&padded)
+            };
             self.group(s, groups, at(&tokens, n_whole), self.x.last_units(), &mut sums);
         }
 
@@ -134,15 +144,33 @@ impl<F: Format, const T: usize> Stream<'_, '_, F, T> {
         sums: &mut Sums<S, R, T>,
     ) {
         let mut stored = [StoredGroup::<S, F> { group: groups[0], head: F::head(s, groups[0]) }; R];
-        for r in 1..R {
-            stored[r] = StoredGroup { group: groups[r], head: F::head(s, groups[r]) };
+        for r in 0..R {
+            let head = if r == 0 { stored[0].head } else { F::head(s, groups[r]) };
+            stored[r] =
+                StoredGroup { group: groups[r], head: if n_unit < UNITS { head.shortened(s, n_unit) } else { head } };
         }
-        let mut weights = [&stored[0]; R];
-        for r in 1..R {
-            weights[r] = &stored[r];
-        }
-        add_group(s, weights, x, n_unit, sums);
+        add_group(s, each(&stored), x, n_unit, sums);
     }
+}
+
+/// A reference to each.
+#[inline(always)]
+fn each<T, const R: usize>(items: &[T; R]) -> [&T; R] {
+    let mut each = [&items[0]; R];
+    for r in 1..R {
+        each[r] = &items[r];
+    }
+    each
+}
+
+/// All of them, if there are all.
+#[inline(always)]
+fn all<T: Copy, const R: usize>(items: [Option<T>; R]) -> Option<[T; R]> {
+    let mut all = [items[0]?; R];
+    for r in 1..R {
+        all[r] = items[r]?;
+    }
+    Some(all)
 }
 
 /// The whole groups of a row.

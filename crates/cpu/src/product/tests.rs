@@ -282,7 +282,10 @@ fn quantised_activations_have_the_bits_of_the_oracle() {
                     assert!(scale.to_bits() == expected_scale.to_bits() || scale.is_nan() && expected_scale.is_nan());
                     let mut sums = expected.sums().chunks(8).nth(g).unwrap().to_vec();
                     sums.resize(8, -0.0);
-                    assert_eq!(group.sums.map(f32::to_bits).to_vec(), sums.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+                    assert_eq!(
+                        group.sums.map(f32::to_bits).to_vec(),
+                        sums.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                    );
                 }
                 let last = expected.q().len() - (groups.len() - 1) * GROUP_LEN;
                 assert_eq!(acts.last_units() * 32, last);

@@ -109,6 +109,8 @@ impl<F, const R: usize> Copy for TileRow<'_, F, R> {}
 impl<S: Ints, F: Form, const R: usize> WeightGroup<S> for TileRow<'_, F, R> {
     type Form = F;
 
+    const UNROLLED: bool = false;
+
     #[inline(always)]
     fn unit(self, s: S, u: usize) -> [S::H; 2] {
         let unit = &self.group.units[u][self.r];

@@ -56,8 +56,15 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn masks_of_bits(self, bits: u32) -> [[i16; 16]; 2] {
-        [lanes!(i => -((bits >> i & 1) as i16)), lanes!(i => -((bits >> (16 + i) & 1) as i16))]
+    fn widen_words(self, low: u64, high: u64) -> [i16; 16] {
+        let (low, high) = (low.to_le_bytes(), high.to_le_bytes());
+        lanes!(i => i16::from(if i < 8 { low[i] } else { high[i - 8] }))
+    }
+
+    #[inline(always)]
+    fn mask_of_bits(self, bits: [u8; 2]) -> [i16; 16] {
+        let bits = u16::from_le_bytes(bits);
+        lanes!(i => -((bits >> i & 1) as i16))
     }
 
     #[inline(always)]
@@ -142,6 +149,16 @@ impl Ints for Scalar {
     #[inline(always)]
     fn round(self, a: [f32; 8]) -> [i32; 8] {
         a.map(|x| x.round_ties_even() as i32)
+    }
+
+    #[inline(always)]
+    fn bytes_to_f32(self, bytes: u64) -> [f32; 8] {
+        bytes.to_le_bytes().map(f32::from)
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        half::f16::from_bits(bits).to_f32()
     }
 
     #[inline(always)]

@@ -1,9 +1,11 @@
 //! Types with a scale per 32 or 16 elements.
 
 use muser_quant::blocks::{
-    BlockIq4Nl, BlockMxfp4, BlockNvfp4, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, E2M1_DOUBLED, IQ4_VALUES,
-    e8m0_half,
+    BlockIq4Nl, BlockMxfp4, BlockNvfp4, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, E2M1_DOUBLED,
+    IQ4_VALUES, e8m0_half,
 };
+
+use zerocopy::little_endian::U32;
 
 use super::{Format, HalfUnitScales, Shared, Stored, UnitScales, parts};
 use crate::arch::ints::Ints;
@@ -43,6 +45,13 @@ fn scales_and_mins<S: Ints, B: Stored>(s: S, group: &[B; UNITS]) -> UnitScales<S
 fn codes4<S: Ints>(s: S, qs: &[u8; 16]) -> [S::H; 2] {
     let v = s.widen_u8(qs);
     [s.and_i16(v, s.splat_i16(15)), s.shr_i16(v, 4)]
+}
+
+/// Masks of the elements whose fifth bit is set.
+#[inline(always)]
+fn fifth_bits<S: Ints>(s: S, qh: U32) -> [S::H; 2] {
+    let [b0, b1, b2, b3] = qh.to_bytes();
+    [s.mask_of_bits([b0, b1]), s.mask_of_bits([b2, b3])]
 }
 
 #[inline(always)]
@@ -126,7 +135,7 @@ impl Format for Q5_0 {
     #[inline(always)]
     fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         let [a, b] = codes4(s, &group[u].qs);
-        let [set_a, set_b] = s.masks_of_bits(group[u].qh.get());
+        let [set_a, set_b] = fifth_bits(s, group[u].qh);
         // A clear fifth bit is 16 less, which in two's complement sets the bits above the code.
         let low = s.splat_i16(-16);
         [s.or_i16(a, s.and_not_i16(set_a, low)), s.or_i16(b, s.and_not_i16(set_b, low))]
@@ -149,7 +158,7 @@ impl Format for Q5_1 {
     #[inline(always)]
     fn unit<S: Ints>(s: S, group: &Self::Group, _: &UnitScales<S>, u: usize) -> [S::H; 2] {
         let [a, b] = codes4(s, &group[u].qs);
-        let [set_a, set_b] = s.masks_of_bits(group[u].qh.get());
+        let [set_a, set_b] = fifth_bits(s, group[u].qh);
         let fifth = s.splat_i16(16);
         [s.or_i16(a, s.and_i16(set_a, fifth)), s.or_i16(b, s.and_i16(set_b, fifth))]
     }

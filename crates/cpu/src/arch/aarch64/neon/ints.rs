@@ -62,11 +62,7 @@ impl Ints for Neon {
 
     #[inline(always)]
     fn widen_u8(self, x: &[u8; 16]) -> int16x8x2_t {
-        with_neon!(self, {
-            let pairs = vreinterpretq_u16_u8(vld1q_u8(x.as_ptr()));
-            let even = vandq_u16(pairs, vdupq_n_u16(0xff));
-            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(vshrq_n_u16::<8>(pairs)))
-        })
+        with_neon!(self, even_and_odd(vreinterpretq_u16_u8(vld1q_u8(x.as_ptr()))))
     }
 
     #[inline(always)]
@@ -82,15 +78,24 @@ impl Ints for Neon {
         with_neon!(self, {
             let bytes = vld1_u8(x.as_ptr());
             let low = vand_u8(bytes, vdup_n_u8(15));
-            let pairs = vreinterpretq_u16_u8(vcombine_u8(low, vshr_n_u8::<4>(bytes)));
-            let even = vandq_u16(pairs, vdupq_n_u16(0xff));
-            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(vshrq_n_u16::<8>(pairs)))
+            even_and_odd(vreinterpretq_u16_u8(vcombine_u8(low, vshr_n_u8::<4>(bytes))))
         })
     }
 
     #[inline(always)]
-    fn masks_of_bits(self, bits: u32) -> [int16x8x2_t; 2] {
-        [mask_of_bits(self, bits as u16), mask_of_bits(self, (bits >> 16) as u16)]
+    fn widen_words(self, low: u64, high: u64) -> int16x8x2_t {
+        with_neon!(self, even_and_odd(vreinterpretq_u16_u8(vcombine_u8(vcreate_u8(low), vcreate_u8(high)))))
+    }
+
+    #[inline(always)]
+    fn mask_of_bits(self, bits: [u8; 2]) -> int16x8x2_t {
+        const EVEN: [u16; 8] = [0x1, 0x4, 0x10, 0x40, 0x100, 0x400, 0x1000, 0x4000];
+        const ODD: [u16; 8] = [0x2, 0x8, 0x20, 0x80, 0x200, 0x800, 0x2000, 0x8000];
+        with_neon!(self, {
+            let bits = vdupq_n_u16(u16::from_le_bytes(bits));
+            let (even, odd) = (vtstq_u16(bits, vld1q_u16(EVEN.as_ptr())), vtstq_u16(bits, vld1q_u16(ODD.as_ptr())));
+            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(odd))
+        })
     }
 
     #[inline(always)]
@@ -199,6 +204,21 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
+    fn bytes_to_f32(self, bytes: u64) -> [float32x4_t; 2] {
+        with_neon!(self, {
+            let x = vmovl_u8(vcreate_u8(bytes));
+            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(x))), vcvtq_f32_u32(vmovl_high_u16(x))]
+        })
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        let mut lanes = [0.0; 8];
+        self.store(self.load_f16(&[bits; 8]), &mut lanes);
+        lanes[0]
+    }
+
+    #[inline(always)]
     fn low_halves(self, words: &[u32; 8]) -> [float32x4_t; 2] {
         self.load_f16(&words.map(|word| word as u16))
     }
@@ -209,13 +229,12 @@ impl Ints for Neon {
     }
 }
 
+/// The low and the high bytes of pairs.
 #[inline(always)]
-fn mask_of_bits(token: Neon, bits: u16) -> int16x8x2_t {
-    const EVEN: [u16; 8] = [0x1, 0x4, 0x10, 0x40, 0x100, 0x400, 0x1000, 0x4000];
-    const ODD: [u16; 8] = [0x2, 0x8, 0x20, 0x80, 0x200, 0x800, 0x2000, 0x8000];
-    with_neon!(token, {
-        let bits = vdupq_n_u16(bits);
-        let (even, odd) = (vtstq_u16(bits, vld1q_u16(EVEN.as_ptr())), vtstq_u16(bits, vld1q_u16(ODD.as_ptr())));
-        int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(odd))
-    })
+unsafe fn even_and_odd(pairs: uint16x8_t) -> int16x8x2_t {
+    // SAFETY: the caller promises NEON.
+    unsafe {
+        let even = vandq_u16(pairs, vdupq_n_u16(0xff));
+        int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(vshrq_n_u16::<8>(pairs)))
+    }
 }

@@ -83,16 +83,16 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn masks_of_bits(self, bits: u32) -> [__m256i; 2] {
+    fn widen_words(self, low: u64, high: u64) -> __m256i {
+        with_avx2!(self, _mm256_cvtepu8_epi16(_mm_set_epi64x(high.cast_signed(), low.cast_signed())))
+    }
+
+    #[inline(always)]
+    fn mask_of_bits(self, bits: [u8; 2]) -> __m256i {
         with_avx2!(self, {
-            let bits = _mm256_set1_epi32(bits.cast_signed());
             let bit = _mm256_loadu_si256(BITS.as_ptr().cast());
-            let (first, second) = (_mm256_set1_epi16(0x0100), _mm256_set1_epi16(0x0302));
-            let (a, b) = (_mm256_shuffle_epi8(bits, first), _mm256_shuffle_epi8(bits, second));
-            [
-                _mm256_cmpeq_epi16(_mm256_and_si256(a, bit), bit),
-                _mm256_cmpeq_epi16(_mm256_and_si256(b, bit), bit),
-            ]
+            let bits = _mm256_set1_epi16(i16::from_le_bytes(bits));
+            _mm256_cmpeq_epi16(_mm256_and_si256(bits, bit), bit)
         })
     }
 
@@ -189,6 +189,16 @@ impl Ints for Avx2 {
     #[inline(always)]
     fn round(self, a: __m256) -> __m256i {
         with_avx2!(self, _mm256_cvtps_epi32(a))
+    }
+
+    #[inline(always)]
+    fn bytes_to_f32(self, bytes: u64) -> __m256 {
+        with_avx2!(self, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes.cast_signed()))))
+    }
+
+    #[inline(always)]
+    fn half(self, bits: u16) -> f32 {
+        with_avx2!(self, _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
     }
 
     #[inline(always)]
