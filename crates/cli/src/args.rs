@@ -3,7 +3,8 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use muser_memory::LoadPolicy;
 
 /// Runs language models from GGUF files, mapped once and computed on in place.
 ///
@@ -23,6 +24,10 @@ pub enum Command {
     Run(RunArgs),
     /// Show what a model file says
     Inspect(InspectArgs),
+    /// Show what memory a model takes, before anything is loaded
+    ///
+    /// Ends with exit code 3 where it does not fit, and says what would.
+    Plan(PlanArgs),
     /// Show the tokens of a text
     Tokenize(TokenizeArgs),
     /// Score given continuations: JSON lines in, JSON lines out
@@ -39,6 +44,7 @@ pub enum Command {
 
 /// How a model is opened and computed.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Computing")]
 pub struct EngineArgs {
     /// Threads that compute [default: the physical cores available]
     #[arg(long, value_name = "N")]
@@ -51,7 +57,13 @@ pub struct EngineArgs {
     pub tier: Option<String>,
     /// Tokens processed at once; the answer does not depend on it
     #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH)]
-    pub batch: usize,
+    pub batch: NonZero<usize>,
+    /// How weights come into memory
+    #[arg(long, value_name = "PATH", value_enum, default_value_t = Load::Auto)]
+    pub load: Load,
+    /// Ask the system to keep the weights in memory
+    #[arg(long)]
+    pub resident: bool,
     /// Split text as this pre-tokeniser does, whatever the file says
     #[arg(long, value_name = "NAME")]
     pub force_pre: Option<String>,
@@ -66,7 +78,7 @@ pub struct RunArgs {
     /// Most tokens of an answer [default: until the model ends it or the context is full]
     #[arg(short = 'n', long, value_name = "N")]
     pub max_tokens: Option<usize>,
-    /// Context in tokens, or `auto` for what the model was trained for
+    /// Context in tokens, or `auto` for the largest that fits, up to what the model was trained for
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
     pub ctx: Ctx,
     /// Continue the prompt as it is, without the chat template
@@ -130,6 +142,27 @@ pub struct InspectArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// A GGUF file
+    pub model: PathBuf,
+    /// Context of each slot in tokens, or `auto` for the largest that fits, up to what the model was trained for
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
+    pub ctx: Ctx,
+    /// Conversations held at once
+    #[arg(long, value_name = "N", default_value_t = NonZero::<usize>::MIN)]
+    pub slots: NonZero<usize>,
+    /// Tokens processed at once
+    #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH)]
+    pub batch: NonZero<usize>,
+    /// How weights come into memory
+    #[arg(long, value_name = "PATH", value_enum, default_value_t = Load::Auto)]
+    pub load: Load,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct TokenizeArgs {
     /// A GGUF file
     pub model: PathBuf,
@@ -177,11 +210,11 @@ pub struct PerplexityArgs {
     /// A text file
     pub file: PathBuf,
     /// Tokens in a chunk, of which the second half is scored
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    pub ctx: usize,
+    #[arg(long, value_name = "N", default_value = "512")]
+    pub ctx: NonZero<usize>,
     /// Most chunks [default: all whole ones]
     #[arg(long, value_name = "N")]
-    pub chunks: Option<usize>,
+    pub chunks: Option<NonZero<usize>>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
@@ -210,6 +243,27 @@ pub struct TapsDiffArgs {
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// How weights come into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Load {
+    /// The file is mapped; nothing is copied
+    Map,
+    /// The file is read into an allocation
+    Read,
+    /// Whichever the machine's state speaks for
+    Auto,
+}
+
+impl From<Load> for LoadPolicy {
+    fn from(load: Load) -> Self {
+        match load {
+            Load::Map => Self::Map,
+            Load::Read => Self::Read,
+            Load::Auto => Self::Auto,
+        }
+    }
 }
 
 /// A context in tokens.

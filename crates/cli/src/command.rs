@@ -2,6 +2,7 @@
 
 pub mod inspect;
 pub mod perplexity;
+pub mod plan;
 pub mod run;
 pub mod score;
 pub mod taps;

@@ -1,11 +1,20 @@
-//! Exit codes: which failure is whose fault.
+//! Failures as the command line reports them: in one line, and by an exit code that says whose fault it is.
 
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::terminal::INTERRUPTED_CODE;
+use muser_text::template::TemplateError;
 
-/// A failure that the command line is to blame for.
+use crate::interrupt;
+
+/// Exit code of wrong usage.
+const USAGE: u8 = 2;
+/// Exit code of what the memory plan refuses.
+const REFUSED: u8 = 3;
+/// Exit code of a bad model file.
+pub const BAD_MODEL: u8 = 4;
+
+/// A failure that the command line or what it names is to blame for.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -17,35 +26,79 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// A failure that a model file is to blame for, where its header alone was read.
-#[derive(Debug)]
-pub struct BadFile(pub String);
+/// An error and its causes in one line. A cause that the error before it already ends with is not said again.
+pub fn message(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+        if said.is_empty() {
+            cause
+        } else if said.ends_with(&cause) {
+            said
+        } else {
+            said + ": " + &cause
+        }
+    })
+}
 
-impl fmt::Display for BadFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+/// The exit code of a failure: 1 failed, 2 wrong usage, 3 refused by the memory plan, 4 bad model file, 130 interrupted.
+pub fn code_of(error: &anyhow::Error) -> ExitCode {
+    ExitCode::from(code(error).unwrap_or(1))
+}
+
+/// Whether the model file is to blame.
+pub fn is_of_model(error: &anyhow::Error) -> bool {
+    code(error) == Some(BAD_MODEL)
+}
+
+fn code(error: &anyhow::Error) -> Option<u8> {
+    error.chain().find_map(|cause| {
+        if cause.is::<Usage>() {
+            Some(USAGE)
+        } else if let Some(error) = cause.downcast_ref::<muser_memory::Error>() {
+            code_of_memory(error)
+        } else {
+            code_of_engine(cause.downcast_ref()?)
+        }
+    })
+}
+
+fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
+    use muser_engine::Error;
+    match error {
+        Error::BadModel { .. } | Error::NotFinite { .. } => Some(BAD_MODEL),
+        // A template may refuse a conversation; any other failure of it is the file's.
+        Error::Template(TemplateError::Raised { .. }) => Some(USAGE),
+        Error::Template(_) => Some(BAD_MODEL),
+        Error::UnknownToken { .. }
+        | Error::PromptTooLong { .. }
+        | Error::EmptyPrompt
+        | Error::ChunkTooShort { .. }
+        | Error::TextTooShort { .. } => Some(USAGE),
+        Error::Interrupted => Some(interrupt::EXIT_CODE),
+        Error::Memory(error) => code_of_memory(error),
+        _ => None,
     }
 }
 
-impl std::error::Error for BadFile {}
+fn code_of_memory(error: &muser_memory::Error) -> Option<u8> {
+    match error {
+        muser_memory::Error::DoesNotFit(_) => Some(REFUSED),
+        muser_memory::Error::EmptyFile { .. } | muser_memory::Error::FileChanged { .. } => Some(BAD_MODEL),
+        _ => None,
+    }
+}
 
-/// The exit code of a failure: 1 failed, 2 wrong usage, 4 bad model file, 130 interrupted.
-pub fn code_of(error: &anyhow::Error) -> ExitCode {
-    let code = error.chain().find_map(|cause| {
-        if cause.is::<Usage>() {
-            return Some(2);
-        }
-        if cause.is::<BadFile>() {
-            return Some(4);
-        }
-        match cause.downcast_ref::<muser_engine::Error>()? {
-            muser_engine::Error::BadModel { .. } | muser_engine::Error::NotFinite { .. } => Some(4),
-            muser_engine::Error::Interrupted => Some(INTERRUPTED_CODE),
-            muser_engine::Error::UnknownToken { .. }
-            | muser_engine::Error::PromptTooLong { .. }
-            | muser_engine::Error::EmptyPrompt => Some(2),
-            _ => None,
-        }
-    });
-    ExitCode::from(code.unwrap_or(1))
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let io = std::io::Error::other("disk on fire");
+        let said = muser_memory::Error::File { path: "a.gguf".into(), action: "open the file", source: io };
+        let error = anyhow::Error::from(said).context("loading");
+        assert_eq!(message(&error), "loading: a.gguf: could not open the file: disk on fire");
+        assert_eq!(message(&anyhow!("low").context("high")), "high: low");
+    }
 }

@@ -4,11 +4,14 @@
 mod args;
 mod command;
 mod exit;
+mod interrupt;
+mod progress;
 mod terminal;
 mod wiring;
 
 use std::process::ExitCode;
 
+use anyhow::{Context as _, Result};
 use clap::Parser;
 
 use args::{Cli, Command};
@@ -18,17 +21,19 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("muser: {error:#}");
+            eprintln!("muser: {}", exit::message(&error));
             exit::code_of(&error)
         }
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    terminal::catch_interrupts()?;
+fn run(cli: Cli) -> Result<ExitCode> {
+    interrupt::catch().context("handling Ctrl-C")?;
+    muser_memory::report_bus_errors(exit::BAD_MODEL)?;
     match cli.command {
         Command::Run(args) => command::run::run(args),
         Command::Inspect(args) => command::inspect::run(&args),
+        Command::Plan(args) => command::plan::run(&args),
         Command::Tokenize(args) => command::tokenize::run(args),
         Command::Score(args) => command::score::run(&args),
         Command::Perplexity(args) => command::perplexity::run(&args),

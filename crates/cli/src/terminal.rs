@@ -1,91 +1,45 @@
-//! What a person sees and presses: progress, plain numbers, Ctrl-C.
+//! Standard input and output, and numbers as a person reads them.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{Context as _, Result};
 
-/// How long something may take before a bar appears.
-const PATIENCE: Duration = Duration::from_millis(500);
+use crate::exit::Usage;
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Exit code of a command that Ctrl-C ended.
-pub const INTERRUPTED_CODE: u8 = 130;
-
-/// Makes Ctrl-C (and a request to terminate) set a flag that loops look at; a second one ends the process at once.
-///
-/// # Errors
-/// When the handler can't be installed.
-pub fn catch_interrupts() -> Result<(), ctrlc::Error> {
-    ctrlc::set_handler(|| {
-        if INTERRUPTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED_CODE));
-        }
-    })
-}
-
-/// Break after Ctrl-C.
-pub fn interrupted() -> ControlFlow<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-}
-
-/// Forgets a Ctrl-C that has been dealt with.
-pub fn clear_interrupt() {
-    INTERRUPTED.store(false, Ordering::Relaxed);
-}
-
-/// A bar on standard error, for work that turns out to take long. Nothing is drawn where there is no terminal.
-pub struct Progress {
-    what: &'static str,
-    unit: &'static str,
-    total: u64,
-    started: Instant,
-    bar: Option<ProgressBar>,
-}
-
-impl Progress {
-    /// Work of `total` steps.
-    pub fn new(what: &'static str, unit: &'static str, total: u64) -> Self {
-        Self { what, unit, total, started: Instant::now(), bar: None }
-    }
-
-    /// Shows that `done` steps are done, with a note.
-    pub fn at(&mut self, done: u64, note: &str) {
-        if self.bar.is_none() && self.started.elapsed() < PATIENCE {
-            return;
-        }
-        let bar = self.bar.get_or_insert_with(|| {
-            let template = format!("{} {{bar:30}} {{pos}}/{{len}} {} {{msg}} ({{eta}} left)", self.what, self.unit);
-            let style = ProgressStyle::with_template(&template).expect("the template is well-formed");
-            ProgressBar::new(self.total).with_style(style)
-        });
-        bar.set_position(done);
-        bar.set_message(note.to_owned());
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// Writes to standard output; true when the reader has gone away, which ends a command quietly.
+/// Writes to standard output. Breaks when the reader has gone away, which ends a command quietly.
 ///
 /// # Errors
 /// Any other failure.
-pub fn print(text: &str) -> io::Result<ControlFlow<()>> {
+pub fn print(text: &str) -> Result<ControlFlow<()>> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(error),
+        Err(error) => Err(error).context("writing to standard output"),
     }
+}
+
+/// All of standard input, which has to be text.
+///
+/// # Errors
+/// When it can't be read, or is no text.
+pub fn read_stdin() -> Result<String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?;
+    text("standard input", bytes)
+}
+
+/// Bytes as the text that they have to be; `from` is where they come from.
+///
+/// # Errors
+/// When they are not UTF-8; says where.
+pub fn text(from: &str, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Usage(format!("{from} is not UTF-8 text: byte {at} is 0x{:02x}", error.as_bytes()[at])).into()
+    })
 }
 
 /// Whether a person types.
@@ -122,10 +76,15 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Things per second; `None` when no time passed.
+/// A number of things, in words.
+pub fn counted(number: usize, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
+}
+
+/// Things per second; `None` when there were none, or no time passed.
 pub fn rate(things: usize, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();
-    (seconds > 0.0).then(|| things as f64 / seconds)
+    (things > 0 && seconds > 0.0).then(|| things as f64 / seconds)
 }
 
 #[cfg(test)]
@@ -145,5 +104,18 @@ mod tests {
         for (number, expected) in [(7, "7"), (1000, "1,000"), (262_144, "262,144"), (1_826_619_392, "1,826,619,392")] {
             assert_eq!(grouped(number), expected);
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused_with_their_place() {
+        assert_eq!(text("a file", b"caf\xc3\xa9".to_vec()).expect("it is UTF-8"), "café");
+        let error = text("a file", b"caf\xe9".to_vec()).expect_err("it is Latin-1");
+        assert_eq!(error.to_string(), "a file is not UTF-8 text: byte 3 is 0xe9");
+    }
+
+    #[test]
+    fn nothing_and_no_time_have_no_rate() {
+        assert_eq!(rate(10, Duration::from_secs(2)), Some(5.0));
+        assert_eq!((rate(0, Duration::from_secs(2)), rate(10, Duration::ZERO)), (None, None));
     }
 }

@@ -1,27 +1,40 @@
 //! Wires a backend to an engine: the one place that chooses what computes.
 
+use std::num::NonZero;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::available_parallelism;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use muser_cpu::CpuBackend;
 use muser_cpu::caps::Tier;
 use muser_cpu::pool::physical_cores;
-use muser_engine::{Engine, LoadOptions, LoadReport, Loaded};
-use muser_memory::Device;
+use muser_engine::{Engine, LoadOptions, LoadReport, Loaded, PlanOptions, Session};
+use muser_memory::{Device, LoadProgress, Residency};
 use muser_ops::{Backend, Reference};
 use muser_text::Tokenizer;
 use muser_text::template::ChatTemplate;
 
 use crate::args::{Ctx, EngineArgs};
 use crate::exit::Usage;
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::terminal::counted;
 
 /// A model, opened, with an engine that runs it.
 pub struct Opened {
     pub engine: Engine,
+    pub session: Session,
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
     pub report: LoadReport,
+}
+
+impl Opened {
+    /// Fails if the model file was written to while it was in use: what was computed from it is not to be trusted.
+    pub fn check_unchanged(&self) -> Result<()> {
+        Ok(self.engine.model().arena().check_unchanged()?)
+    }
 }
 
 /// How long a context a command needs.
@@ -34,29 +47,62 @@ pub enum Context {
 
 /// Opens a model and makes an engine for it.
 pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> {
-    if args.batch == 0 {
-        return Err(Usage("--batch is 0, expected at least 1".into()).into());
+    let n_ctx = match context {
+        Context::Asked(Ctx::Auto) => None,
+        Context::Asked(Ctx::Tokens(tokens)) => Some(tokens.get()),
+        Context::Tokens(tokens) => Some(tokens),
+    };
+    let n_batch = args.batch.get();
+    let threads = args.threads.unwrap_or_else(physical_cores);
+    if let Ok(processors) = available_parallelism()
+        && threads > processors
+    {
+        eprintln!("muser: {threads} threads share {}, which is slower", counted(processors.get(), "processor"));
     }
-    let options = LoadOptions { force_pre: args.force_pre.clone() };
-    let Loaded { model, tokenizer, template, report } = muser_engine::load(path, &Device::host(), &options)?;
+    // A backend that can't be had is found before a model is loaded.
+    let backend = backend(args, threads)?;
+    let options = LoadOptions {
+        weights: muser_memory::LoadOptions {
+            policy: args.load.into(),
+            n_threads: threads.get(),
+            resident: args.resident,
+        },
+        plan: PlanOptions { n_ctx, n_slot: 1, n_batch },
+        force_pre: args.force_pre.clone(),
+    };
+    let Loaded { model, tokenizer, template, n_ctx, report, .. } = load(path, &options)?;
     for key in &report.unknown_keys {
         eprintln!("muser: {}: metadata key {key:?} is not known to this version and has no effect", path.display());
     }
     let n_ctx_train = model.spec().n_ctx_train;
-    let n_ctx = match context {
-        Context::Asked(Ctx::Auto) => n_ctx_train,
-        Context::Asked(Ctx::Tokens(tokens)) => tokens.get(),
-        Context::Tokens(tokens) => tokens,
-    };
     if n_ctx > n_ctx_train {
         eprintln!("muser: a context of {n_ctx} tokens is longer than the {n_ctx_train} the model was trained for");
+    } else if matches!(context, Context::Asked(Ctx::Auto)) && n_ctx < n_ctx_train {
+        eprintln!(
+            "muser: a context of {n_ctx} tokens fits into memory, of the {n_ctx_train} the model was trained for"
+        );
     }
-    let engine = Engine::new(model, backend(args)?, args.batch, n_ctx)?;
-    Ok(Opened { engine, tokenizer, template, report })
+    if let Residency::Refused { locked_bytes, wanted_bytes, reason } = &report.weights.residency {
+        eprintln!("muser: {locked_bytes} of {wanted_bytes} bytes are locked into memory: {reason}");
+    }
+    let room = || format!("making room for a context of {} (--ctx)", counted(n_ctx, "token"));
+    let engine = Engine::new(model, backend, n_batch, n_ctx).with_context(room)?;
+    let session = engine.session().with_context(room)?;
+    Ok(Opened { engine, session, tokenizer, template, report })
 }
 
-fn backend(args: &EngineArgs) -> Result<Box<dyn Backend>> {
-    let threads = args.threads.unwrap_or_else(physical_cores);
+fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, muser_engine::Error> {
+    let _listener = interrupt::listen();
+    let progress = OnceLock::new();
+    let on_progress = |at: LoadProgress| {
+        let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
+        progress.get_or_init(|| Progress::new("loading", "MB", megabytes(at.total_bytes))).at(megabytes(at.done_bytes));
+        interrupt::asked()
+    };
+    muser_engine::load(path, &Device::host(), options, &on_progress)
+}
+
+fn backend(args: &EngineArgs, threads: NonZero<usize>) -> Result<Box<dyn Backend>> {
     if args.reference {
         return Ok(Box::new(Reference::new(threads)));
     }

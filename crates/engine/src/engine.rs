@@ -1,5 +1,6 @@
 //! A backend and a decoder, and the sessions they serve.
 
+use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::Error;
 
 /// Tokens that are processed at once: enough to amortise reading a weight, few enough to stay in the cache and to answer an
 /// interrupt soon.
-pub const DEFAULT_BATCH: usize = 256;
+pub const DEFAULT_BATCH: NonZero<usize> = NonZero::new(256).unwrap();
 
 /// Runs sessions over a backend.
 pub struct Engine {
@@ -137,6 +138,8 @@ impl Engine {
             let selected = self.decoder.forward(self.backend.as_mut(), &mut spans, reborrow(&mut advance.taps));
             let selected = selected.inspect_err(|_| session.clear())?;
             session.tokens.extend_from_slice(batch);
+            // A file that was written in place gives no bus error, only wrong numbers.
+            self.model().arena().check_unchanged()?;
             let first_index = done + batch.len() - selected;
             self.logits(session, first_index, selected, &mut advance)?;
             done += batch.len();

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::perplexity::MIN_CHUNK;
+
 /// Why a model could not be loaded, or a request not be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -57,6 +59,12 @@ pub enum Error {
         pos: usize,
         /// First token id with such a value.
         id: usize,
+    },
+    /// A chunk in which no token is scored.
+    #[error("a chunk of {tokens} tokens has none to score, expected at least {MIN_CHUNK}")]
+    ChunkTooShort {
+        /// Tokens of the chunk.
+        tokens: usize,
     },
     /// The text has too few tokens for one chunk.
     #[error("the text has {tokens} tokens, and one chunk needs {needed}")]

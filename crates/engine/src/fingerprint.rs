@@ -133,9 +133,12 @@ fn hash(values: &[f32]) -> u64 {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TapFileError {
-    /// Reading failed, or the file ends inside a record.
-    #[error("{0}")]
-    Io(#[from] io::Error),
+    /// Reading failed.
+    #[error(transparent)]
+    Io(io::Error),
+    /// The file ends inside its header or a record.
+    #[error("the file is cut short: it ends inside its header or a record")]
+    CutShort,
     /// Another kind of file.
     #[error("not a file of taps: it starts with \"{}\"", found.escape_ascii())]
     NotTaps {
@@ -164,6 +167,12 @@ pub enum TapFileError {
         /// Index of the record.
         index: usize,
     },
+}
+
+impl From<io::Error> for TapFileError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof { Self::CutShort } else { Self::Io(error) }
+    }
 }
 
 /// One record's content.

@@ -14,6 +14,7 @@ mod fingerprint;
 mod generate;
 mod loader;
 mod perplexity;
+mod plan;
 pub mod sampler;
 mod score;
 
@@ -22,6 +23,9 @@ pub use engine::{DEFAULT_BATCH, Engine, Session};
 pub use error::{BadModel, Error};
 pub use fingerprint::{Difference, DifferenceKind, Distance, TapFile, TapFileError, TapKey, TapRecord, TapWriter};
 pub use generate::{Event, Finish, Generation};
-pub use loader::{LoadOptions, LoadReport, Loaded, load, read_template, read_tokenizer};
+pub use loader::{
+    LoadOptions, LoadReport, Loaded, check, load, read_template, read_tokenizer, weight_bytes, with_header,
+};
 pub use perplexity::{PerplexityOptions, PerplexityProgress, perplexity};
+pub use plan::{PlanOptions, plan};
 pub use score::Step;

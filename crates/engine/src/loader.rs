@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muser_gguf::{Gguf, Metadata};
-use muser_memory::{Arena, Device, ModelFile};
+use muser_memory::{Arena, Device, ModelFile, OnProgress, Plan};
 use muser_model::{Model, ModelSpec, regions};
 use muser_text::template::ChatTemplate;
 use muser_text::{Tokenizer, VocabSpec};
 
 use crate::Error;
 use crate::error::BadModel;
+use crate::plan::{PlanOptions, plan};
 
-/// A model file, opened: its vocabulary and chat template, and, unless only those were asked for, its weights.
+/// A model file, opened and ready to run.
 pub struct Loaded {
     /// The weights.
     pub model: Arc<Model>,
@@ -21,6 +22,10 @@ pub struct Loaded {
     pub tokenizer: Arc<Tokenizer>,
     /// The chat template, if the file has one.
     pub template: Option<ChatTemplate>,
+    /// The context of each slot, in tokens.
+    pub n_ctx: usize,
+    /// What memory it takes.
+    pub plan: Plan,
     /// How loading went.
     pub report: LoadReport,
 }
@@ -30,52 +35,106 @@ pub struct Loaded {
 pub struct LoadReport {
     /// From opening the file to being ready.
     pub elapsed: Duration,
-    /// Bytes of the file that are mapped.
-    pub bytes_mapped: u64,
-    /// Bytes of weights that were copied.
-    pub bytes_copied: u64,
+    /// How the weights came into memory.
+    pub weights: muser_memory::LoadReport,
     /// Keys of the file that this engine does not know, and that may matter.
     pub unknown_keys: Vec<String>,
 }
 
 /// What a caller may ask of the loader.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LoadOptions {
+    /// How weights come into memory.
+    pub weights: muser_memory::LoadOptions,
+    /// What memory is planned for.
+    pub plan: PlanOptions,
     /// Splits text into words as this pre-tokeniser does, whatever the file says.
     pub force_pre: Option<String>,
 }
 
 /// Opens a model file and prepares everything that running it needs.
 ///
+/// What the header alone can refuse is refused before any weight is touched, and so is what does not fit into memory.
+///
 /// # Errors
-/// When the file can't be opened ([`Error::Memory`]) or is not a model that can be run ([`Error::BadModel`]).
-pub fn load(path: &Path, device: &Device, options: &LoadOptions) -> Result<Loaded, Error> {
+/// When the file can't be opened or read, or its plan does not fit ([`Error::Memory`]); when it is not a model that can be
+/// run ([`Error::BadModel`]); when `on_progress` breaks ([`Error::Interrupted`]).
+pub fn load(
+    path: &Path,
+    device: &Device,
+    options: &LoadOptions,
+    on_progress: &OnProgress<'_>,
+) -> Result<Loaded, Error> {
     let started = Instant::now();
-    let file = ModelFile::open(path)?;
-    let bad = |source: BadModel| Error::BadModel { path: path.to_owned(), source: Box::new(source) };
+    let file = open(path)?;
+    let bad = |source| bad(path, source);
     let mapping = Arc::clone(file.mapping());
     let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
-    // Everything that the header alone can refuse is refused before any weight is touched.
     let (spec, unknown_keys) = ModelSpec::read(&gguf).map_err(|error| bad(error.into()))?;
-    let arena = Arena::new(device, vec![file], regions(&gguf)).map_err(|error| bad(error.into()))?;
-    let bytes_copied = if arena.windows().iter().all(muser_memory::GpuBytes::is_mapped) {
-        0
-    } else {
-        arena.windows().iter().map(|window| window.len() as u64).sum()
-    };
-    let model = Model::new(spec, &gguf, arena).map_err(|error| bad(error.into()))?;
-    let tokenizer = read_tokenizer(&gguf, options).map_err(bad)?;
+    let (n_ctx, plan) = plan(&spec, weight_bytes(&gguf), options.weights.policy, options.plan)?;
+    let tokenizer = read_tokenizer(&gguf, options.force_pre.as_deref()).map_err(bad)?;
     let template = read_template(&gguf, &tokenizer).map_err(bad)?;
-    let bytes_mapped = mapping.as_slice().len() as u64;
-    let report = LoadReport { elapsed: started.elapsed(), bytes_mapped, bytes_copied, unknown_keys };
-    Ok(Loaded { model: Arc::new(model), tokenizer: Arc::new(tokenizer), template, report })
+    let loaded = Arena::load(device, vec![file], regions(&gguf), &options.weights, on_progress);
+    let (arena, weights) = loaded.map_err(|error| match error {
+        muser_memory::Error::Cancelled { .. } => Error::Interrupted,
+        error => Error::Memory(error),
+    })?;
+    let model = Model::new(spec, &gguf, arena).map_err(|error| bad(error.into()))?;
+    let report = LoadReport { elapsed: started.elapsed(), weights, unknown_keys };
+    Ok(Loaded { model: Arc::new(model), tokenizer: Arc::new(tokenizer), template, n_ctx, plan, report })
 }
 
-/// Reads a file's vocabulary.
+/// Finds out whether a model file can be run, without bringing its weights into memory.
+///
+/// # Errors
+/// As [`load`], but for what has to do with memory.
+pub fn check(path: &Path) -> Result<(), Error> {
+    let file = open(path)?;
+    let mapping = Arc::clone(file.mapping());
+    let bad = |source| bad(path, source);
+    let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
+    let (spec, _) = ModelSpec::read(&gguf).map_err(|error| bad(error.into()))?;
+    let tokenizer = read_tokenizer(&gguf, None).map_err(bad)?;
+    read_template(&gguf, &tokenizer).map_err(bad)?;
+    let arena = Arena::new(&Device::host(), vec![file], regions(&gguf)).map_err(|error| bad(error.into()))?;
+    Model::new(spec, &gguf, arena).map_err(|error| bad(error.into()))?;
+    Ok(())
+}
+
+/// Opens a model file for what its header alone says.
+///
+/// # Errors
+/// When the file can't be opened ([`Error::Memory`]), or its header is damaged or refused by `read` ([`Error::BadModel`]).
+pub fn with_header<T>(path: &Path, read: impl FnOnce(&Gguf<'_>) -> Result<T, BadModel>) -> Result<T, Error> {
+    let file = open(path)?;
+    let parsed = Gguf::parse(file.bytes(), file.size_bytes() as u64);
+    parsed.map_err(BadModel::from).and_then(|gguf| read(&gguf)).map_err(|source| bad(path, source))
+}
+
+fn open(path: &Path) -> Result<ModelFile, Error> {
+    ModelFile::open(path).map_err(|error| match error {
+        // Nothing of an empty file is mapped; what is wrong with it is what the parser says of any that is too short.
+        muser_memory::Error::EmptyFile { .. } => {
+            Gguf::parse(&[], 0).map_or_else(|refused| bad(path, refused.into()), |_| error.into())
+        }
+        error => error.into(),
+    })
+}
+
+fn bad(path: &Path, source: BadModel) -> Error {
+    Error::BadModel { path: path.to_owned(), source: Box::new(source) }
+}
+
+/// Bytes of all tensors of a file.
+pub fn weight_bytes(gguf: &Gguf<'_>) -> u64 {
+    gguf.tensors().iter().map(muser_gguf::TensorInfo::size_bytes).sum()
+}
+
+/// Reads a file's vocabulary. With `force_pre`, text is split as that pre-tokeniser does, whatever the file says.
 ///
 /// # Errors
 /// When keys are missing, have other types than they must, or contradict each other.
-pub fn read_tokenizer(gguf: &Gguf<'_>, options: &LoadOptions) -> Result<Tokenizer, BadModel> {
+pub fn read_tokenizer(gguf: &Gguf<'_>, force_pre: Option<&str>) -> Result<Tokenizer, BadModel> {
     let metadata = gguf.metadata();
     let bytes = |key| metadata.opt_strs(key).map(|strs| strs.map(|strs| strs.iter().map(|text| text.as_bytes())));
     let tokens = metadata.strs("tokenizer.ggml.tokens")?;
@@ -83,7 +142,7 @@ pub fn read_tokenizer(gguf: &Gguf<'_>, options: &LoadOptions) -> Result<Tokenize
     let scores = opt_array(metadata, "tokenizer.ggml.scores", tokens.len(), Metadata::opt_floats)?;
     let id = |name: &str| metadata.opt_u32(&format!("tokenizer.ggml.{name}_token_id"));
     let spec = VocabSpec {
-        pre: options.force_pre.as_deref().or(metadata.opt_str("tokenizer.ggml.pre")?),
+        pre: force_pre.or(metadata.opt_str("tokenizer.ggml.pre")?),
         token_types: token_types.as_deref(),
         scores: scores.as_deref(),
         bos: id("bos")?,

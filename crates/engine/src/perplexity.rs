@@ -8,6 +8,9 @@ use crate::engine::Advance;
 use crate::sampler::logprob_of;
 use crate::{Engine, Error, Session};
 
+/// Tokens of the shortest chunk that has one to score: its second half less the token that the half begins with.
+pub(crate) const MIN_CHUNK: usize = 3;
+
 /// How a text is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct PerplexityOptions {
@@ -34,7 +37,7 @@ pub struct PerplexityProgress {
 /// chunk's first. In each chunk the tokens after the middle are scored, given all before them.
 ///
 /// # Errors
-/// When the text has no whole chunk, a chunk outgrows the context, or the backend fails.
+/// When a chunk has nothing to score, the text has no whole chunk, a chunk outgrows the context, or the backend fails.
 pub fn perplexity(
     engine: &mut Engine,
     session: &mut Session,
@@ -45,9 +48,13 @@ pub fn perplexity(
 ) -> Result<Vec<f64>, Error> {
     let PerplexityOptions { chunk, n_chunks } = options;
     let mut tokens = tokenizer.encode(text, Special::Plain, Affixes::Model);
-    // A chunk of less than two tokens predicts nothing.
-    let whole = tokens.len().checked_div(chunk).filter(|&whole| whole > 0 && chunk > 1);
-    let whole = whole.ok_or(Error::TextTooShort { tokens: tokens.len(), needed: chunk.max(2) })?;
+    if chunk < MIN_CHUNK {
+        return Err(Error::ChunkTooShort { tokens: chunk });
+    }
+    let whole = tokens.len() / chunk;
+    if whole == 0 {
+        return Err(Error::TextTooShort { tokens: tokens.len(), needed: chunk });
+    }
     let n_chunks = n_chunks.map_or(whole, |n_chunks| n_chunks.clamp(1, whole));
     let total = n_chunks * chunk;
     let (mut sum, mut n_scored) = (0.0f64, 0usize);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use muser_cpu::CpuBackend;
 use muser_cpu::caps::Tier;
 use muser_engine::sampler::{Sampler, SamplerSpec};
-use muser_engine::{Engine, Event, LoadOptions, Loaded, Session, Step, load};
-use muser_memory::Device;
+use muser_engine::{Engine, Event, LoadOptions, Loaded, PlanOptions, Session, Step, load};
+use muser_memory::{Device, LoadPolicy};
 use muser_tests::model::{GEMMA3, MUSE, SMOLLM2};
 use muser_tests::model_path;
 use muser_text::Tokenizer;
@@ -24,7 +24,12 @@ struct Model {
 }
 
 fn open(name: &'static str) -> Model {
-    let loaded = load(&model_path(name), &Device::host(), &LoadOptions::default());
+    let options = LoadOptions {
+        weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 2, resident: false },
+        plan: PlanOptions { n_ctx: Some(512), n_slot: 1, n_batch: 512 },
+        force_pre: None,
+    };
+    let loaded = load(&model_path(name), &Device::host(), &options, &|_| ControlFlow::Continue(()));
     let Loaded { model: weights, tokenizer, .. } = loaded.expect("a good model");
     Model { name, weights, tokenizer }
 }

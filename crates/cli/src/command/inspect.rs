@@ -3,42 +3,35 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Result;
+use muser_engine::with_header;
 use muser_gguf::{Array, Gguf, TensorInfo, Value};
-use muser_memory::ModelFile;
-use muser_model::ModelSpec;
 use serde_json::{Map, json};
 
 use crate::args::InspectArgs;
-use crate::exit::BadFile;
 use crate::terminal::{bytes, grouped, print};
 
 pub fn run(args: &InspectArgs) -> Result<ExitCode> {
-    let file = ModelFile::open(&args.model)?;
-    let mapping = Arc::clone(file.mapping());
-    let parsed = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64);
-    let gguf = parsed.map_err(|error| BadFile(format!("{}: {error}", args.model.display())))?;
-    let size = mapping.as_slice().len() as u64;
-    let out = if args.json { as_json(&gguf, size)? } else { as_text(&gguf, size, args.tensors) };
+    let why_not = muser_engine::check(&args.model).err().map(|error| match error {
+        muser_engine::Error::BadModel { source, .. } => source.to_string(),
+        error => error.to_string(),
+    });
+    let out = with_header(&args.model, |gguf| {
+        Ok(if args.json { as_json(gguf, why_not) } else { as_text(gguf, why_not, args.tensors) })
+    })?;
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why the file can't be run, as far as its metadata tells.
-fn why_not(gguf: &Gguf<'_>) -> Option<String> {
-    ModelSpec::read(gguf).err().map(|error| error.to_string())
-}
-
-fn as_text(gguf: &Gguf<'_>, size: u64, with_tensors: bool) -> String {
+fn as_text(gguf: &Gguf<'_>, why_not: Option<String>, with_tensors: bool) -> String {
     let mut out = String::new();
-    let tensors = gguf.tensors();
+    let (tensors, size) = (gguf.tensors(), gguf.file_len());
     let parameters: u64 = tensors.iter().map(n_elements).sum();
     let rows = [
         ("file", format!("GGUF version {}, {} ({} B)", gguf.version(), bytes(size), grouped(size))),
         ("tensors", format!("{} with {} parameters", grouped(tensors.len() as u64), grouped(parameters))),
-        ("runs", why_not(gguf).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"))),
+        ("runs", why_not.map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"))),
     ];
     for (name, value) in rows {
         let _ = writeln!(out, "{name:<8} {value}");
@@ -89,7 +82,7 @@ fn shortened(value: &Value<'_>) -> String {
     }
 }
 
-fn as_json(gguf: &Gguf<'_>, size: u64) -> Result<String> {
+fn as_json(gguf: &Gguf<'_>, why_not: Option<String>) -> String {
     let metadata: Map<String, serde_json::Value> = gguf
         .metadata()
         .iter()
@@ -108,17 +101,16 @@ fn as_json(gguf: &Gguf<'_>, size: u64) -> Result<String> {
             })
         })
         .collect();
-    let why_not = why_not(gguf);
     let document = json!({
         "version": gguf.version(),
         "alignment": gguf.alignment(),
-        "size_bytes": size,
+        "size_bytes": gguf.file_len(),
         "runs": why_not.is_none(),
         "why_not": why_not,
         "metadata": metadata,
         "tensors": tensors,
     });
-    Ok(serde_json::to_string(&document)? + "\n")
+    document.to_string() + "\n"
 }
 
 fn as_value(value: &Value<'_>) -> serde_json::Value {

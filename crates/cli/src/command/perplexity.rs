@@ -1,15 +1,18 @@
 //! `muser perplexity`: how surprised a model is by a text.
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use muser_engine::PerplexityOptions;
+use muser_engine::{PerplexityOptions, PerplexityProgress};
 use serde::Serialize;
 
 use crate::args::PerplexityArgs;
-use crate::terminal::{Progress, grouped, interrupted, print, rate};
-use crate::wiring::{Context, open};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::terminal::{counted, print, rate, text};
+use crate::wiring::{Context, Opened, open};
 
 #[derive(Serialize)]
 struct Report {
@@ -20,33 +23,40 @@ struct Report {
 }
 
 pub fn run(args: &PerplexityArgs) -> Result<ExitCode> {
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("reading {}", args.file.display()))?;
-    let mut opened = open(&args.model, &args.engine, Context::Tokens(args.ctx.max(1)))?;
-    let mut session = opened.engine.session()?;
-    let options = PerplexityOptions { chunk: args.ctx, n_chunks: args.chunks };
+    let name = args.file.display().to_string();
+    let text = text(&name, std::fs::read(&args.file).with_context(|| format!("reading {name}"))?)?;
+    let mut opened = open(&args.model, &args.engine, Context::Tokens(args.ctx.get()))?;
+    let options = PerplexityOptions { chunk: args.ctx.get(), n_chunks: args.chunks.map(NonZero::get) };
     let started = Instant::now();
-    let mut progress = None;
-    let mut tokens = 0;
-    let on_progress = &mut |at: muser_engine::PerplexityProgress| {
-        tokens = at.total;
-        let progress = progress.get_or_insert_with(|| Progress::new("perplexity", "tokens", at.total as u64));
-        let note = at.ppl.map(|ppl| format!("{ppl:.4}")).unwrap_or_default();
-        progress.at(at.tokens as u64, &note);
-        interrupted()
-    };
-    let running =
-        muser_engine::perplexity(&mut opened.engine, &mut session, &opened.tokenizer, &text, options, on_progress)?;
-    drop(progress);
+    let running = measure(&mut opened, &text, options)?;
+    let elapsed = started.elapsed();
+    opened.check_unchanged()?;
+
+    let (chunks, context) = (running.len(), args.ctx.get());
     let ppl = *running.last().context("a measurement has at least one chunk")?;
-    let chunks = running.len();
     let out = if args.json {
-        serde_json::to_string(&Report { ppl, running, context: args.ctx, chunks })? + "\n"
+        serde_json::to_string(&Report { ppl, running, context, chunks })? + "\n"
     } else {
-        format!("perplexity {ppl:.4} over {chunks} chunks of {} tokens\n", args.ctx)
+        format!("perplexity {ppl:.4} over {} of {context} tokens\n", counted(chunks, "chunk"))
     };
     let _ = print(&out)?;
-    if let Some(rate) = rate(tokens, started.elapsed()) {
-        eprintln!("muser: {} tokens at {rate:.1} tok/s, {}", grouped(tokens as u64), opened.engine.describe_backend());
+    let tokens = chunks * context;
+    if let Some(rate) = rate(tokens, elapsed) {
+        eprintln!("muser: {} at {rate:.1} tok/s, {}", counted(tokens, "token"), opened.engine.describe_backend());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The perplexity after each chunk.
+fn measure(opened: &mut Opened, text: &str, options: PerplexityOptions) -> Result<Vec<f64>> {
+    let _listener = interrupt::listen();
+    let mut progress = None;
+    let on_progress = &mut |at: PerplexityProgress| {
+        let progress = progress.get_or_insert_with(|| Progress::new("perplexity", "tokens", at.total));
+        progress.at(at.tokens);
+        at.ppl.iter().for_each(|ppl| progress.note(&format!("{ppl:.4}")));
+        interrupt::asked()
+    };
+    let Opened { engine, session, tokenizer, .. } = opened;
+    Ok(muser_engine::perplexity(engine, session, tokenizer, text, options, on_progress)?)
 }

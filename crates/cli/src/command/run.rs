@@ -2,21 +2,22 @@
 
 mod chat;
 
-use std::io::Read;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use muser_engine::sampler::{Sampler, SamplerSpec};
-use muser_engine::{Event, Finish, Generation, Session, chat_prompt};
+use muser_engine::{Event, Finish, Generation, chat_prompt};
 use muser_text::template::{DateTime, Message, RenderOptions};
 use muser_text::{Affixes, Special};
 use serde::Serialize;
 
 use crate::args::{RunArgs, SamplingArgs};
 use crate::exit::Usage;
-use crate::terminal::{self, INTERRUPTED_CODE, Progress, bytes, grouped, interrupted, print, rate};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::terminal::{bytes, counted, grouped, print, rate, read_stdin, stdin_is_terminal};
 use crate::wiring::{Context, Opened, open};
 
 /// One answer, as `--json` prints it.
@@ -41,7 +42,7 @@ struct Report<'a> {
 
 pub fn run(args: RunArgs) -> Result<ExitCode> {
     let prompt = match args.prompt.clone() {
-        None if !terminal::stdin_is_terminal() => Some(read_prompt()?),
+        None if !stdin_is_terminal() => Some(read_prompt()?),
         prompt => prompt,
     };
     if prompt.is_none() && (args.raw || args.json) {
@@ -52,7 +53,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     // Settings out of range are found before a model is opened.
     let sampler = sampler(&args.sampling, seed)?;
     let opened = open(&args.model, &args.engine, Context::Asked(args.ctx))?;
-    let mut talk = Talk { session: opened.engine.session()?, opened, sampler, seed, max_tokens: args.max_tokens };
+    let mut talk = Talk { opened, sampler, seed, max_tokens: args.max_tokens };
     match prompt {
         Some(prompt) => once(&args, &mut talk, prompt),
         None => chat::run(&args, &mut talk),
@@ -62,7 +63,6 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
 /// A model and one conversation with it.
 struct Talk {
     opened: Opened,
-    session: Session,
     sampler: Sampler,
     seed: u64,
     max_tokens: Option<usize>,
@@ -81,17 +81,26 @@ fn once(args: &RunArgs, talk: &mut Talk, prompt: String) -> Result<ExitCode> {
         eprintln!("muser: {} has no chat template; the prompt is continued as it is", args.model.display());
         talk.opened.tokenizer.encode(&prompt, Special::Plain, Affixes::Model)
     };
-    let (text, ids, generation) = talk.answer(&tokens, !args.json)?;
+    let answer = talk.answer(&tokens, !args.json)?;
     if args.json {
-        let _ = print(&(serde_json::to_string(&talk.report(&text, &ids, &generation))? + "\n"))?;
-    } else {
+        let _ = print(&(serde_json::to_string(&talk.report(&answer))? + "\n"))?;
+    } else if !answer.unread {
         let _ = print("\n")?;
-        eprintln!("{}", talk.summary(&generation));
+        eprintln!("[{} | {} | seed {}]", talk.loaded(), answer.summary(), talk.seed);
     }
-    Ok(match generation.finish {
-        Finish::Interrupted => ExitCode::from(INTERRUPTED_CODE),
+    Ok(match answer.generation.finish {
+        Finish::Interrupted if !answer.unread => ExitCode::from(interrupt::EXIT_CODE),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// What came of a prompt.
+struct Answer {
+    text: String,
+    ids: Vec<u32>,
+    generation: Generation,
+    /// Whether standard output was closed before the end.
+    unread: bool,
 }
 
 impl Talk {
@@ -103,67 +112,53 @@ impl Talk {
     }
 
     /// Answers a prompt, streaming the text if asked.
-    fn answer(&mut self, prompt: &[u32], stream: bool) -> Result<(String, Vec<u32>, Generation)> {
+    fn answer(&mut self, prompt: &[u32], stream: bool) -> Result<Answer> {
+        let _listener = interrupt::listen();
         let (mut text, mut ids) = (String::new(), Vec::new());
-        let mut progress = Some(Progress::new("prompt", "tokens", prompt.len() as u64));
-        let mut failed = None;
+        let mut progress = Some(Progress::new("prompt", "tokens", prompt.len()));
+        let room = self.opened.engine.n_ctx().saturating_sub(prompt.len());
+        let limit = self.max_tokens.map_or(room, |most| most.min(room));
+        let mut written = Ok(ControlFlow::Continue(()));
         let on_event = &mut |event: Event<'_>| {
             match event {
-                Event::Prefill { done, .. } => progress.iter_mut().for_each(|progress| progress.at(done as u64, "")),
+                Event::Prefill { done, .. } => progress.iter().for_each(|progress| progress.at(done)),
                 Event::Token { id, text: piece } => {
-                    progress = None;
-                    ids.push(id);
                     text.push_str(piece);
-                    match print(if stream { piece } else { "" }) {
-                        Ok(ControlFlow::Continue(())) => {}
-                        Ok(ControlFlow::Break(())) => return ControlFlow::Break(()),
-                        Err(error) => {
-                            failed = Some(error);
-                            return ControlFlow::Break(());
+                    ids.push(id);
+                    if stream {
+                        progress = None;
+                        written = print(piece);
+                    } else {
+                        if ids.len() == 1 {
+                            progress = Some(Progress::new("answer", "tokens", limit));
                         }
+                        progress.iter().for_each(|progress| progress.at(ids.len()));
                     }
                 }
             }
-            interrupted()
+            if matches!(written, Ok(ControlFlow::Continue(()))) { interrupt::asked() } else { ControlFlow::Break(()) }
         };
-        let Opened { engine, tokenizer, .. } = &mut self.opened;
-        let generation =
-            engine.generate(&mut self.session, tokenizer, prompt, &mut self.sampler, self.max_tokens, on_event)?;
-        failed.map_or(Ok(()), Err).context("writing the answer")?;
+        let Opened { engine, session, tokenizer, .. } = &mut self.opened;
+        let generation = engine.generate(session, tokenizer, prompt, &mut self.sampler, self.max_tokens, on_event)?;
+        let unread = written?.is_break();
+        self.opened.check_unchanged()?;
+        // The end of the text may come in a piece without a token of its own.
         ids.truncate(generation.n_generated);
-        Ok((text, ids, generation))
+        Ok(Answer { text, ids, generation, unread })
     }
 
-    /// One line: load, prompt, answer.
-    fn summary(&self, generation: &Generation) -> String {
-        let load = &self.opened.report;
-        let speed = |tokens, elapsed: Duration| {
-            rate(tokens, elapsed).filter(|_| tokens > 0).map(|rate| format!(" at {rate:.1} tok/s")).unwrap_or_default()
-        };
-        let reused = match generation.n_reused {
-            0 => String::new(),
-            reused => format!(" ({} reused)", grouped(reused as u64)),
-        };
+    /// How loading went, in words.
+    fn loaded(&self) -> String {
+        let report = &self.opened.report;
         format!(
-            "[loaded in {:.3} s, {} mapped, {} copied | prompt {} tokens{reused}{} | answer {} tokens{}, {} | seed {}]",
-            load.elapsed.as_secs_f64(),
-            bytes(load.bytes_mapped),
-            bytes(load.bytes_copied),
-            grouped(generation.n_prompt as u64),
-            speed(generation.n_prefilled(), generation.prefill),
-            grouped(generation.n_generated as u64),
-            speed(generation.n_decoded(), generation.decode),
-            match generation.finish {
-                Finish::Stop => "complete",
-                Finish::Length => "cut at the limit of -n",
-                Finish::ContextFull => "cut because the context is full",
-                Finish::Interrupted => "interrupted",
-            },
-            self.seed,
+            "loaded in {:.3} s, {} mapped, {} copied",
+            report.elapsed.as_secs_f64(),
+            bytes(report.weights.bytes_mapped),
+            bytes(report.weights.bytes_copied)
         )
     }
 
-    fn report<'a>(&self, text: &'a str, ids: &'a [u32], generation: &Generation) -> Report<'a> {
+    fn report<'a>(&self, Answer { text, ids, generation, .. }: &'a Answer) -> Report<'a> {
         let load = &self.opened.report;
         Report {
             text,
@@ -175,8 +170,8 @@ impl Talk {
             n_ctx: self.opened.engine.n_ctx(),
             backend: self.opened.engine.describe_backend(),
             load_seconds: load.elapsed.as_secs_f64(),
-            bytes_mapped: load.bytes_mapped,
-            bytes_copied: load.bytes_copied,
+            bytes_mapped: load.weights.bytes_mapped,
+            bytes_copied: load.weights.bytes_copied,
             prefill_seconds: generation.prefill.as_secs_f64(),
             prefill_tokens_per_second: rate(generation.n_prefilled(), generation.prefill),
             decode_seconds: generation.decode.as_secs_f64(),
@@ -185,10 +180,35 @@ impl Talk {
     }
 }
 
+impl Answer {
+    /// How it came about, in words.
+    fn summary(&self) -> String {
+        let generation = &self.generation;
+        let speed =
+            |tokens, elapsed| rate(tokens, elapsed).map(|rate| format!(" at {rate:.1} tok/s")).unwrap_or_default();
+        let reused = match generation.n_reused {
+            0 => String::new(),
+            reused => format!(" ({} reused)", grouped(reused as u64)),
+        };
+        format!(
+            "prompt {}{reused}{} | answer {}{}, {}",
+            counted(generation.n_prompt, "token"),
+            speed(generation.n_prefilled(), generation.prefill),
+            counted(generation.n_generated, "token"),
+            speed(generation.n_decoded(), generation.decode),
+            match generation.finish {
+                Finish::Stop => "complete",
+                Finish::Length => "cut at the limit of -n",
+                Finish::ContextFull => "cut because the context is full",
+                Finish::Interrupted => "interrupted",
+            },
+        )
+    }
+}
+
+/// The prompt on standard input, without the newline that `echo` adds.
 fn read_prompt() -> Result<String> {
-    let mut prompt = String::new();
-    std::io::stdin().read_to_string(&mut prompt).context("reading the prompt from standard input")?;
-    // The newline that `echo` adds is not part of what was said.
+    let mut prompt = read_stdin()?;
     if prompt.ends_with('\n') {
         prompt.pop();
     }

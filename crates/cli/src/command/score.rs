@@ -2,23 +2,36 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use muser_engine::{Session, Step, TapWriter};
+use muser_engine::{Step, TapWriter};
 use muser_model::TapSink;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ScoreArgs;
 use crate::exit::Usage;
-use crate::terminal::{Progress, interrupted, print};
-use crate::wiring::{Context, open};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::terminal::print;
+use crate::wiring::{Context, Opened, open};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
     ids: Vec<u32>,
     next: Vec<u32>,
+    /// Line of standard input, from 1.
+    #[serde(skip)]
+    line: usize,
+}
+
+impl Request {
+    /// Number of tokens.
+    fn len(&self) -> usize {
+        self.ids.len() + self.next.len()
+    }
 }
 
 #[derive(Serialize)]
@@ -41,27 +54,23 @@ impl From<Step> for AnswerStep {
 
 pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
     let requests = read_requests()?;
-    let longest = requests.iter().map(|request| request.ids.len() + request.next.len()).max().unwrap_or(1);
-    let mut opened = open(&args.model, &args.engine, Context::Tokens(longest.max(1)))?;
-    let mut taps = args.taps.as_ref().map(|path| {
-        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        let writer = TapWriter::new(BufWriter::new(file), args.taps_values);
-        writer.with_context(|| format!("writing {}", path.display()))
-    });
-    let mut taps = taps.take().transpose()?;
+    let longest = requests.iter().map(Request::len).max().unwrap_or(1);
+    let mut opened = open(&args.model, &args.engine, Context::Tokens(longest))?;
+    let mut taps = args.taps.as_deref().map(|path| create_taps(path, args.taps_values)).transpose()?;
 
-    let mut session: Session = opened.engine.session()?;
-    let total: usize = requests.iter().map(|request| request.ids.len() + request.next.len()).sum();
-    let mut progress = Progress::new("scoring", "tokens", total as u64);
+    let _listener = interrupt::listen();
+    let progress = Progress::new("scoring", "tokens", requests.iter().map(Request::len).sum());
     let mut done = 0;
-    for (line, Request { ids, next }) in requests.iter().enumerate() {
+    for request in &requests {
         let sink = taps.as_mut().map(|taps| taps as &mut dyn TapSink);
-        let steps = opened.engine.score(&mut session, ids, next, args.top, sink, &mut |tokens| {
-            progress.at((done + tokens) as u64, "");
-            interrupted()
-        });
-        let steps = steps.with_context(|| format!("line {} of standard input", line + 1))?;
-        done += ids.len() + next.len();
+        let on_tokens = &mut |tokens| {
+            progress.at(done + tokens);
+            interrupt::asked()
+        };
+        let Opened { engine, session, .. } = &mut opened;
+        let steps = engine.score(session, &request.ids, &request.next, args.top, sink, on_tokens);
+        let steps = steps.with_context(|| format!("line {} of standard input", request.line))?;
+        done += request.len();
         let answer = Answer { steps: steps.into_iter().map(AnswerStep::from).collect() };
         if print(&(serde_json::to_string(&answer)? + "\n"))?.is_break() {
             break;
@@ -73,20 +82,39 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
     if let (Some(taps), Some(path)) = (taps, &args.taps) {
         taps.finish().with_context(|| format!("writing {}", path.display()))?;
     }
+    opened.check_unchanged()?;
     Ok(ExitCode::SUCCESS)
 }
 
+fn create_taps(path: &Path, values: bool) -> Result<TapWriter<BufWriter<File>>> {
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    TapWriter::new(BufWriter::new(file), values).with_context(|| format!("writing {}", path.display()))
+}
+
+/// All requests: a line that is none is found before anything is computed.
 fn read_requests() -> Result<Vec<Request>> {
     let mut requests = Vec::new();
-    for (index, line) in io::stdin().lock().lines().enumerate() {
-        let line = line.context("reading standard input")?;
-        if line.trim().is_empty() {
+    for (line, text) in (1..).zip(io::stdin().lock().split(b'\n')) {
+        let text = text.context("reading standard input")?;
+        if text.trim_ascii().is_empty() {
             continue;
         }
-        let request = serde_json::from_str(&line).map_err(|error| {
-            Usage(format!("line {} of standard input: {error}; expected {{\"ids\":[…],\"next\":[…]}}", index + 1))
-        })?;
+        let mut request: Request = serde_json::from_slice(&text).map_err(|error| wrong(line, &error))?;
+        if request.ids.is_empty() {
+            return Err(
+                Usage(format!("line {line} of standard input: \"ids\" has no tokens, expected at least one")).into()
+            );
+        }
+        request.line = line;
         requests.push(request);
     }
     Ok(requests)
+}
+
+fn wrong(line: usize, error: &serde_json::Error) -> Usage {
+    let said = error.to_string();
+    // It counts lines in the one line that it was given.
+    let what = said.split(" at line ").next().unwrap_or(&said);
+    let column = error.column();
+    Usage(format!("line {line} of standard input, column {column}: {what}; expected {{\"ids\":[…],\"next\":[…]}}"))
 }

@@ -1,19 +1,14 @@
 //! `muser tokenize`: the tokens of a text.
 
-use std::io::Read;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use muser_engine::LoadOptions;
-use muser_gguf::Gguf;
-use muser_memory::ModelFile;
+use anyhow::Result;
+use muser_engine::{read_tokenizer, with_header};
 use muser_text::{Affixes, Special};
 use serde::Serialize;
 
 use crate::args::TokenizeArgs;
-use crate::exit::BadFile;
-use crate::terminal::print;
+use crate::terminal::{print, read_stdin};
 
 #[derive(Serialize)]
 struct Report {
@@ -23,21 +18,8 @@ struct Report {
 }
 
 pub fn run(args: TokenizeArgs) -> Result<ExitCode> {
-    let text = match args.text {
-        Some(text) => text,
-        None => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("reading the text from standard input")?;
-            text
-        }
-    };
-    let file = ModelFile::open(&args.model)?;
-    let mapping = Arc::clone(file.mapping());
-    let path = args.model.display();
-    let bad = |error: &dyn std::error::Error| BadFile(format!("{path}: {error}"));
-    let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(&error))?;
-    let options = LoadOptions { force_pre: args.force_pre };
-    let tokenizer = muser_engine::read_tokenizer(&gguf, &options).map_err(|error| bad(&error))?;
+    let text = args.text.map_or_else(read_stdin, Ok)?;
+    let tokenizer = with_header(&args.model, |gguf| read_tokenizer(gguf, args.force_pre.as_deref()))?;
     let special = if args.special { Special::Parse } else { Special::Plain };
     let affixes = if args.bos { Affixes::Model } else { Affixes::None };
     let ids = tokenizer.encode(&text, special, affixes);

@@ -1,18 +1,24 @@
 //! The interactive chat: lines with editing and history, one conversation.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use muser_engine::Finish;
 use muser_text::template::Message;
 use rustyline::DefaultEditor;
-use rustyline::error::ReadlineError;
+use rustyline::error::{ReadlineError, Signal};
 
 use super::Talk;
 use crate::args::RunArgs;
-use crate::exit::Usage;
-use crate::terminal::{clear_interrupt, print};
+use crate::exit::{self, Usage};
+use crate::terminal::print;
+
+/// What to do when a conversation has outgrown its context.
+const FULL: &str = "; /clear starts a new conversation";
 
 const HELP: &str = "\
 /help    this list
@@ -36,15 +42,11 @@ pub(super) fn run(args: &RunArgs, talk: &mut Talk) -> Result<ExitCode> {
     }
     let system = || args.system.iter().map(|system| Message::new("system", system.as_str())).collect::<Vec<_>>();
     let mut messages = system();
-    let mut editor = DefaultEditor::new().context("opening the terminal")?;
-    let history = history_file();
-    if let Some(history) = &history {
-        // The first chat has no history to load.
-        let _ = editor.load_history(history);
-    }
-    eprintln!("{}; /help lists what can be typed", talk.opened.engine.describe_backend());
+    let mut prompt = Prompt::open()?;
+    eprintln!("[{} | {} | seed {}]", talk.loaded(), talk.opened.engine.describe_backend(), talk.seed);
+    eprintln!("/help lists what can be typed.");
     loop {
-        let text = match read(&mut editor)? {
+        let text = match prompt.read()? {
             Input::Nothing => continue,
             Input::End => break,
             Input::Text(text) => text,
@@ -58,70 +60,103 @@ pub(super) fn run(args: &RunArgs, talk: &mut Talk) -> Result<ExitCode> {
             }
             _ => {
                 messages.push(Message::new("user", text));
-                if !answer(talk, &mut messages)? {
+                if answer(talk, &mut messages)?.is_break() {
                     break;
                 }
             }
         }
     }
-    if let Some(history) = &history
-        && let Err(error) = save(&mut editor, history)
-    {
-        eprintln!("muser: the history could not be saved to {}: {error}", history.display());
-    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers the last message and appends the answer. A message that can't be answered is taken back, and the chat goes on.
-/// Returns whether it does.
-fn answer(talk: &mut Talk, messages: &mut Vec<Message>) -> Result<bool> {
-    clear_interrupt();
-    let answered = talk.chat_tokens(messages).and_then(|tokens| talk.answer(&tokens, true));
-    match answered {
-        Ok((text, _, generation)) => {
-            messages.push(Message::new("assistant", text));
-            let go_on = print("\n")?.is_continue();
-            eprintln!("{}", talk.summary(&generation));
-            if generation.finish == Finish::ContextFull {
-                eprintln!("muser: the context is full; /clear starts a new conversation");
-            }
-            Ok(go_on)
-        }
+/// Answers the last message and appends the answer. A message without an answer is taken back, and the chat goes on.
+/// Breaks when nobody reads the answers.
+fn answer(talk: &mut Talk, messages: &mut Vec<Message>) -> Result<ControlFlow<()>> {
+    let answer = match talk.chat_tokens(messages).and_then(|tokens| talk.answer(&tokens, true)) {
+        Ok(answer) => answer,
+        // What the file did to this answer, it will do to the next.
+        Err(error) if exit::is_of_model(&error) => return Err(error),
         Err(error) => {
             messages.pop();
-            eprintln!("muser: {error:#}");
-            Ok(true)
+            let is_full = matches!(error.downcast_ref(), Some(muser_engine::Error::PromptTooLong { .. }));
+            eprintln!("muser: {}{}", exit::message(&error), if is_full { FULL } else { "" });
+            return Ok(ControlFlow::Continue(()));
         }
+    };
+    let unread = answer.unread || print("\n")?.is_break();
+    eprintln!("[{}]", answer.summary());
+    if answer.ids.is_empty() {
+        messages.pop();
+    } else {
+        messages.push(Message::new("assistant", answer.text));
     }
+    if answer.generation.finish == Finish::ContextFull {
+        eprintln!("muser: the context is full{FULL}");
+    }
+    Ok(if unread { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-fn read(editor: &mut DefaultEditor) -> Result<Input> {
-    let mut text = String::new();
-    let mut quoted = false;
-    loop {
-        let line = match editor.readline(if text.is_empty() && !quoted { "> " } else { ". " }) {
-            Ok(line) => line,
-            Err(ReadlineError::Interrupted) => return Ok(Input::Nothing),
-            Err(ReadlineError::Eof) => return Ok(Input::End),
-            Err(error) => return Err(error).context("reading from the terminal"),
-        };
-        match (quoted, line.trim() == "\"\"\"", line.strip_suffix('\\')) {
-            (false, true, _) if text.is_empty() => quoted = true,
-            (true, true, _) => break,
-            (true, false, _) => text = text + &line + "\n",
-            (false, _, Some(line)) => text = text + line + "\n",
-            (false, _, None) => {
-                text += &line;
-                break;
+/// Where a person types.
+struct Prompt {
+    editor: DefaultEditor,
+    history: Option<PathBuf>,
+}
+
+impl Prompt {
+    fn open() -> Result<Self> {
+        let mut editor = DefaultEditor::new().context("opening the terminal")?;
+        let history = history_file();
+        if let Some(history) = history.as_ref().filter(|history| history.exists())
+            && let Err(error) = editor.load_history(history)
+        {
+            eprintln!("muser: {}: the history can't be read: {error}", history.display());
+        }
+        Ok(Self { editor, history })
+    }
+
+    /// One message: a line, or several.
+    fn read(&mut self) -> Result<Input> {
+        let mut text = String::new();
+        let mut quoted = false;
+        loop {
+            let line = match self.editor.readline(if text.is_empty() && !quoted { "> " } else { ". " }) {
+                Ok(line) => line,
+                Err(ReadlineError::Interrupted | ReadlineError::Signal(Signal::Interrupt)) => {
+                    return Ok(Input::Nothing);
+                }
+                Err(ReadlineError::Eof) => return Ok(Input::End),
+                Err(error) => return Err(error).context("reading from the terminal"),
+            };
+            match (quoted, line.trim() == "\"\"\"", line.strip_suffix('\\')) {
+                (false, true, _) if text.is_empty() => quoted = true,
+                (true, true, _) => break,
+                (true, false, _) => text = text + &line + "\n",
+                (false, _, Some(line)) => text = text + line + "\n",
+                (false, _, None) => {
+                    text += &line;
+                    break;
+                }
             }
         }
+        let text = text.trim_end_matches('\n');
+        if text.trim().is_empty() {
+            return Ok(Input::Nothing);
+        }
+        self.remember(text);
+        Ok(Input::Text(text.to_owned()))
     }
-    let text = text.trim_end_matches('\n');
-    if text.trim().is_empty() {
-        return Ok(Input::Nothing);
+
+    /// Adds to the history, here and in its file, which other chats may add to as well.
+    fn remember(&mut self, text: &str) {
+        // A history that can't be kept is no reason to end the chat. It is said once.
+        let added = self.editor.add_history_entry(text);
+        if let Some(history) = &self.history
+            && let Err(error) = added.map_err(io::Error::other).and_then(|_| append(&mut self.editor, history))
+        {
+            eprintln!("muser: {}: the history can't be saved: {error}", history.display());
+            self.history = None;
+        }
     }
-    editor.add_history_entry(text).context("keeping the history")?;
-    Ok(Input::Text(text.to_owned()))
 }
 
 /// Where lines typed earlier are kept: `$XDG_STATE_HOME/muser/history`, else `~/.local/state/muser/history`.
@@ -131,10 +166,10 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("muser/history"))
 }
 
-fn save(editor: &mut DefaultEditor, history: &PathBuf) -> Result<()> {
+fn append(editor: &mut DefaultEditor, history: &Path) -> io::Result<()> {
     if let Some(folder) = history.parent() {
-        std::fs::create_dir_all(folder)?;
+        fs::create_dir_all(folder)?;
     }
     // rustyline makes the file readable by its owner only.
-    Ok(editor.save_history(history)?)
+    editor.append_history(history).map_err(io::Error::other)
 }

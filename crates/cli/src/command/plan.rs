@@ -1,0 +1,59 @@
+//! `muser plan`: what memory a model takes.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use muser_engine::{PlanOptions, weight_bytes, with_header};
+use muser_memory::Availability;
+use muser_model::ModelSpec;
+use serde_json::json;
+
+use crate::args::{Ctx, PlanArgs};
+use crate::terminal::{bytes, grouped, print};
+
+pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+    let (spec, weight_bytes) = with_header(&args.model, |gguf| Ok((ModelSpec::read(gguf)?.0, weight_bytes(gguf))))?;
+    let n_ctx = match args.ctx {
+        Ctx::Auto => None,
+        Ctx::Tokens(tokens) => Some(tokens.get()),
+    };
+    let options = PlanOptions { n_ctx, n_slot: args.slots.get(), n_batch: args.batch.get() };
+    let (n_ctx, plan) = muser_engine::plan(&spec, weight_bytes, args.load.into(), options)?;
+    let available = Availability::observe();
+    let available = available.least();
+    let out = if args.json {
+        let rows: Vec<_> =
+            plan.rows.iter().map(|row| json!({"what": row.what, "size_bytes": row.size_bytes})).collect();
+        let document = json!({
+            "n_ctx": n_ctx,
+            "n_slot": options.n_slot,
+            "n_batch": options.n_batch,
+            "rows": rows,
+            "kv_bytes_per_slot": plan.kv_bytes_per_slot,
+            "total_bytes": plan.total_bytes,
+            "available_bytes": available.map(|limit| limit.available_bytes),
+            "available_source": available.map(|limit| &limit.source),
+        });
+        document.to_string() + "\n"
+    } else {
+        let mut out = String::new();
+        let slots = if options.n_slot == 1 { "slot" } else { "slots" };
+        let _ = writeln!(out, "{} {slots} with a context of {} tokens each\n", options.n_slot, grouped(n_ctx as u64));
+        let mut row = |what: &str, size: u64| {
+            let _ = writeln!(out, "{what:<26} {:>20} B {:>10}", grouped(size), bytes(size));
+        };
+        plan.rows.iter().for_each(|planned| row(planned.what, planned.size_bytes));
+        row("total", plan.total_bytes);
+        if options.n_slot > 1 {
+            row("KV planes of one slot", plan.kv_bytes_per_slot);
+        }
+        if let Some(limit) = available {
+            row("available", limit.available_bytes);
+            let _ = writeln!(out, "\nAvailable according to {}.", limit.source);
+        }
+        out
+    };
+    let _ = print(&out)?;
+    Ok(ExitCode::SUCCESS)
+}

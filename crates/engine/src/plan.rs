@@ -1,0 +1,61 @@
+//! The memory plan of a model: what it takes, before anything is allocated.
+
+use muser_memory::{Availability, LoadPath, LoadPolicy, Plan, PlanRequest};
+use muser_model::{Decoder, KvCache, ModelSpec};
+
+use crate::Error;
+
+/// What memory is planned for.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanOptions {
+    /// Context of each slot in tokens; `None` takes the largest that fits, up to what the model was trained for.
+    pub n_ctx: Option<usize>,
+    /// Conversations held at once.
+    pub n_slot: usize,
+    /// Tokens processed at once.
+    pub n_batch: usize,
+}
+
+/// Plans a model's memory against what the machine has. Returns the context of each slot, and the plan.
+///
+/// # Errors
+/// [`muser_memory::Error::DoesNotFit`] with the numbers, and with what would fit.
+pub fn plan(
+    spec: &ModelSpec,
+    weight_bytes: u64,
+    policy: LoadPolicy,
+    options: PlanOptions,
+) -> Result<(usize, Plan), Error> {
+    let availability = Availability::observe();
+    let n_ctx = options.n_ctx.unwrap_or(spec.n_ctx_train);
+    let request = request(spec, weight_bytes, policy, options, n_ctx)?;
+    if options.n_ctx.is_some() {
+        return Ok((n_ctx, request.fit(&availability)?));
+    }
+    let available_bytes = availability.least().map_or(u64::MAX, |limit| limit.available_bytes);
+    // When not even one token fits, the plan of the smallest context says what is missing.
+    let n_ctx = request.largest_ctx(available_bytes, n_ctx).unwrap_or(1);
+    Ok((n_ctx, PlanRequest { n_ctx, ..request }.fit(&availability)?))
+}
+
+fn request(
+    spec: &ModelSpec,
+    weight_bytes: u64,
+    policy: LoadPolicy,
+    options: PlanOptions,
+    n_ctx: usize,
+) -> Result<PlanRequest, Error> {
+    let memory = Decoder::memory(spec, options.n_batch.min(n_ctx), n_ctx)?;
+    Ok(PlanRequest {
+        weight_bytes,
+        load: if policy == LoadPolicy::Read { LoadPath::Read } else { LoadPath::Map },
+        layers: KvCache::layers(spec).collect(),
+        n_ctx,
+        n_slot: options.n_slot,
+        activation_bytes: memory.activation_bytes,
+        activation_bytes_per_position: 0,
+        staging_bytes: memory.staging_bytes,
+        draft_bytes: 0,
+        snapshot_bytes: 0,
+    })
+}
