@@ -163,7 +163,7 @@ impl Engine {
     ) -> Result<u32, Error> {
         let mut next = None;
         let on_logits = &mut |_, logits: &mut [f32]| {
-            next = Some(sampler.sample(logits)?.id);
+            next = Some(sampler.sample(logits)?);
             Ok(())
         };
         self.advance(session, tokens, Advance { logits_from: tokens.len() - 1, on_batch, on_logits, taps: None })?;

@@ -125,16 +125,6 @@ impl SamplerSpec {
     }
 }
 
-/// A token that was chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Token {
-    /// Its id.
-    pub id: u32,
-    /// Natural logarithm of its probability in the model's own distribution: over the whole vocabulary, before penalties,
-    /// filters and temperature.
-    pub logprob: f64,
-}
-
 /// Chooses tokens, one after the other.
 #[derive(Clone, Debug)]
 pub struct Sampler {
@@ -182,7 +172,7 @@ impl Sampler {
     ///
     /// [`SamplerError::NotFinite`] and [`SamplerError::NothingToChoose`]; then no token is remembered and no random
     /// number used up.
-    pub fn sample(&mut self, logits: &mut [f32]) -> Result<Token, SamplerError> {
+    pub fn sample(&mut self, logits: &mut [f32]) -> Result<u32, SamplerError> {
         if let Some(id) = logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
             return Err(SamplerError::NotFinite { id: id as u32, value: logits[id] });
         }
@@ -190,34 +180,30 @@ impl Sampler {
         if logits.iter().all(|logit| *logit == f32::NEG_INFINITY) {
             return Err(SamplerError::NothingToChoose { n_vocab });
         }
-        let log_sum = log_sum_exp(logits);
-        let unpenalised = self.penalise(logits)?;
+        self.penalise(logits)?;
         let id = if self.spec.temperature == 0.0 {
             greedy(logits)
         } else {
             self.filter(logits);
             self.draw()
         };
-        let logit = unpenalised.get(&id).copied().unwrap_or(logits[id as usize]);
         self.recent.push(id);
-        Ok(Token { id, logprob: f64::from(logit) - log_sum })
+        Ok(id)
     }
 
-    /// Applies the penalties, and returns the logits that it changed as they were.
-    fn penalise(&self, logits: &mut [f32]) -> Result<HashMap<u32, f32>, SamplerError> {
-        let mut before = HashMap::new();
+    fn penalise(&self, logits: &mut [f32]) -> Result<(), SamplerError> {
         for (&id, &count) in &self.recent.counts {
             let Some(logit) = logits.get_mut(id as usize) else { continue };
-            before.insert(id, *logit);
+            let is_masked = !logit.is_finite();
             let factor = self.spec.repetition_penalty;
             *logit = if *logit > 0.0 { *logit / factor } else { *logit * factor };
             *logit -= count as f32 * self.spec.frequency_penalty + self.spec.presence_penalty;
             // Finite logits only leave the range of numbers with settings from beyond reason.
-            if !logit.is_finite() && before[&id].is_finite() {
+            if !logit.is_finite() && !is_masked {
                 return Err(SamplerError::NotFinite { id, value: *logit });
             }
         }
-        Ok(before)
+        Ok(())
     }
 
     /// Fills `candidates` with the tokens that pass top-k, top-p and min-p: the likeliest first if one of these applies,
