@@ -28,3 +28,8 @@ pub fn model_path(file: &str) -> PathBuf {
     assert!(path.exists(), "{} is missing: run `cargo xtask models`", path.display());
     path
 }
+
+/// Where a file of `data/golden` lies.
+pub fn golden_path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/golden").join(file)
+}

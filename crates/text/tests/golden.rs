@@ -3,13 +3,14 @@
 mod common;
 
 use common::{GEMMA3, Model, SMOLLM2, tokenizer};
+use muser_tests::golden_path;
 use muser_text::{Affixes, DecodeOptions, Special, Tokenizer};
 use serde_json::Value;
 
 fn golden(name: &str) -> Vec<(String, Vec<u32>, Vec<u32>)> {
-    let path = format!("{}/tests/data/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).expect("the golden file is there");
-    let cases: Vec<Value> = serde_json::from_str(&text).expect("the golden file is JSON");
+    let text = std::fs::read_to_string(golden_path(&format!("{name}.json"))).expect("the golden file is there");
+    let golden: Value = serde_json::from_str(&text).expect("the golden file is JSON");
+    let cases = golden["tokenize"].as_array().expect("the golden file has strings");
     let ids = |value: &Value| serde_json::from_value(value.clone()).expect("ids are numbers");
     cases
         .iter()

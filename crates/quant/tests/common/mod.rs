@@ -4,7 +4,7 @@
 use muser_quant::{WeightType, encode_row};
 use serde_json::Value;
 
-const GOLDEN: &str = include_str!("../data/dequant.json");
+const GOLDEN: &str = include_str!("../../../../tests/data/golden/dequant.json");
 
 /// What the golden file holds of one type.
 pub struct Golden {

@@ -1,13 +1,12 @@
 //! Models from the cache folder, for the tests of this crate.
 
 use muser_gguf::Gguf;
+use muser_tests::model_path;
 use muser_text::{Tokenizer, VocabSpec};
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
 
-pub const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-pub const GEMMA3: &str = "gemma-3-270m-q4_k_m.gguf";
+pub use muser_tests::model::{GEMMA3, SMOLLM2};
 
 /// The metadata of a model file lies in its first bytes; these hold that of all models tested here.
 const HEAD_BYTES: u64 = 32 << 20;
@@ -20,10 +19,7 @@ pub struct Model {
 
 impl Model {
     pub fn open(name: &str) -> Self {
-        let path = models_folder().join(name);
-        let file = File::open(&path).unwrap_or_else(|error| {
-            panic!("{}: {error}; run `cargo xtask models`", path.display());
-        });
+        let file = File::open(model_path(name)).expect("the model can be read");
         let len = file.metadata().expect("an open file has metadata").len();
         let mut head = Vec::new();
         file.take(HEAD_BYTES).read_to_end(&mut head).expect("the file can be read");
@@ -33,14 +29,6 @@ impl Model {
     pub fn gguf(&self) -> Gguf<'_> {
         Gguf::parse(&self.head, self.len).expect("the file is valid")
     }
-}
-
-fn models_folder() -> PathBuf {
-    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = var("MUSER_CACHE")
-        .or_else(|| Some(var("XDG_CACHE_HOME")?.join("muser")))
-        .or_else(|| Some(var("HOME")?.join(".cache/muser")));
-    cache.expect("MUSER_CACHE, XDG_CACHE_HOME or HOME names the cache folder").join("models")
 }
 
 /// What a test may change of a file's vocabulary.
