@@ -329,7 +329,7 @@ impl Operands for Append<'_> {
 /// A run of batch rows that belong to one sequence, and the plane that holds its keys and values.
 #[derive(Clone, Copy)]
 pub struct AttentionSpan<'a> {
-    /// Number of batch rows.
+    /// Number of batch rows, at least one.
     pub n: usize,
     /// Position of the first of them.
     pub pos: usize,
@@ -362,7 +362,8 @@ pub struct Attention<'a> {
 impl Operands for Attention<'_> {
     fn check(&self) -> Result<(), Error> {
         const OP: &str = "attention";
-        expect(OP, "rows covered by the spans", self.spans.iter().map(|span| span.n).sum(), self.q.n())?;
+        let covered = self.spans.iter().fold(0, |sum: usize, span| sum.saturating_add(span.n));
+        expect(OP, "rows covered by the spans", covered, self.q.n())?;
         expect(OP, "number of output rows", self.out.n(), self.q.n())?;
         expect(OP, "width of the output", self.out.width(), self.q.width())?;
         if let Some(gate) = self.gate {
@@ -373,12 +374,16 @@ impl Operands for Attention<'_> {
             return Err(Error::Range { op: OP, what: "window", found: 0, range: "at least 1" });
         }
         for &AttentionSpan { n, pos, plane } in self.spans {
-            expect(OP, "width of the queries", self.q.width(), self.n_head * plane.geometry().head_dim)?;
+            if n == 0 {
+                return Err(Error::Range { op: OP, what: "number of rows of a span", found: n, range: "at least 1" });
+            }
+            let q_width = self.n_head.saturating_mul(plane.geometry().head_dim);
+            expect(OP, "width of the queries", self.q.width(), q_width)?;
             if self.n_head == 0 || !self.n_head.is_multiple_of(plane.geometry().n_head_kv) {
                 let range = "a multiple of the number of KV heads";
                 return Err(Error::Range { op: OP, what: "n_head", found: self.n_head, range });
             }
-            expect(OP, "end of the span", pos + n, plane.end())?;
+            expect(OP, "end of the span", pos.saturating_add(n), plane.end())?;
             let first_visible = self.window.map_or(0, |window| (pos + 1).saturating_sub(window));
             if plane.origin_logical() > first_visible {
                 let (found, range) = (plane.origin_logical(), "at most the first visible position");

@@ -139,7 +139,7 @@ impl Norm<'_> {
     }
 }
 
-/// Rows of activations, read. `(n, width)`, row-major
+/// Rows of activations, read; at least one. `(n, width)`, row-major
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     buffer: &'a GpuBuffer,
@@ -152,7 +152,7 @@ impl<'a> Rows<'a> {
     /// The first `n` rows of `width` values in `buffer`.
     ///
     /// # Errors
-    /// When `width` is zero or the buffer is shorter.
+    /// When `n` or `width` is zero, or the buffer is shorter.
     pub fn new(buffer: &'a GpuBuffer, n: usize, width: usize) -> Result<Self, Error> {
         check_rows(buffer.len(), n, width)?;
         Ok(Self { buffer, first: 0, n, width })
@@ -161,7 +161,7 @@ impl<'a> Rows<'a> {
     /// `n` of these rows, from row `first` on.
     ///
     /// # Errors
-    /// When there are not that many.
+    /// When `n` is zero or there are not that many.
     pub fn slice(self, first: usize, n: usize) -> Result<Self, Error> {
         check_slice(first, n, self.n)?;
         Ok(Self { first: self.first + first, n, ..self })
@@ -196,7 +196,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Rows of activations, written. `(n, width)`, row-major
+/// Rows of activations, written; at least one. `(n, width)`, row-major
 pub struct RowsMut<'a> {
     buffer: &'a mut GpuBuffer,
     first: usize,
@@ -208,7 +208,7 @@ impl<'a> RowsMut<'a> {
     /// The first `n` rows of `width` values in `buffer`.
     ///
     /// # Errors
-    /// When `width` is zero or the buffer is shorter.
+    /// When `n` or `width` is zero, or the buffer is shorter.
     pub fn new(buffer: &'a mut GpuBuffer, n: usize, width: usize) -> Result<Self, Error> {
         check_rows(buffer.len(), n, width)?;
         Ok(Self { buffer, first: 0, n, width })
@@ -217,7 +217,7 @@ impl<'a> RowsMut<'a> {
     /// `n` of these rows, from row `first` on.
     ///
     /// # Errors
-    /// When there are not that many.
+    /// When `n` is zero or there are not that many.
     pub fn slice(self, first: usize, n: usize) -> Result<Self, Error> {
         check_slice(first, n, self.n)?;
         Ok(Self { first: self.first + first, n, ..self })
@@ -250,6 +250,7 @@ impl<'a> RowsMut<'a> {
 }
 
 fn check_slice(first: usize, n: usize, rows: usize) -> Result<(), Error> {
+    at_least_one("number of rows", n)?;
     match first.checked_add(n) {
         Some(end) if end <= rows => Ok(()),
         _ => Err(Error::Shape { op: "rows", what: "end of a slice", found: first.saturating_add(n), expected: rows }),
@@ -257,9 +258,8 @@ fn check_slice(first: usize, n: usize, rows: usize) -> Result<(), Error> {
 }
 
 fn check_rows(buffer_len: usize, n: usize, width: usize) -> Result<(), Error> {
-    if width == 0 {
-        return Err(Error::Range { op: "rows", what: "width", found: 0, range: "at least 1" });
-    }
+    at_least_one("number of rows", n)?;
+    at_least_one("width", width)?;
     match n.checked_mul(width) {
         Some(len) if len <= buffer_len => Ok(()),
         _ => Err(Error::Shape {
@@ -269,4 +269,8 @@ fn check_rows(buffer_len: usize, n: usize, width: usize) -> Result<(), Error> {
             expected: n.saturating_mul(width),
         }),
     }
+}
+
+fn at_least_one(what: &'static str, found: usize) -> Result<(), Error> {
+    if found > 0 { Ok(()) } else { Err(Error::Range { op: "rows", what, found, range: "at least 1" }) }
 }
