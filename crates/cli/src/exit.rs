@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use muser_text::TextError;
 use muser_text::template::TemplateError;
 
 use crate::interrupt;
@@ -25,6 +26,17 @@ impl fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// An error of opening a model. A pre-tokeniser that nobody knows is the flag's fault where it was forced.
+pub fn of_opening(error: muser_engine::Error, is_pre_forced: bool) -> anyhow::Error {
+    if is_pre_forced
+        && let muser_engine::Error::BadModel { source, .. } = &error
+        && let muser_engine::BadModel::Text(unknown @ TextError::UnknownPreTokenizer { .. }) = &**source
+    {
+        return Usage(format!("--force-pre: {unknown}")).into();
+    }
+    error.into()
+}
 
 /// An error and its causes in one line. A cause that the error before it already ends with is not said again.
 pub fn message(error: &anyhow::Error) -> String {
@@ -74,14 +86,14 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::ChunkTooShort { .. }
         | Error::TextTooShort { .. } => Some(USAGE),
         Error::Interrupted => Some(interrupt::EXIT_CODE),
-        Error::Memory(error) => code_of_memory(error),
+        Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
         _ => None,
     }
 }
 
 fn code_of_memory(error: &muser_memory::Error) -> Option<u8> {
     match error {
-        muser_memory::Error::DoesNotFit(_) => Some(REFUSED),
+        muser_memory::Error::DoesNotFit(_) | muser_memory::Error::TooLarge { .. } => Some(REFUSED),
         muser_memory::Error::EmptyFile { .. } | muser_memory::Error::FileChanged { .. } => Some(BAD_MODEL),
         _ => None,
     }

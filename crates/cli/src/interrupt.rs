@@ -41,9 +41,9 @@ pub fn catch() -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes what line editing did to the terminal, if it is ours to change: in the background it is another's.
+/// Undoes what line editing did to the terminal, unless it is another's now, because this process is in the background.
 fn restore(terminal: &Termios) {
-    if tcgetpgrp(stdin()).is_ok_and(|foreground| foreground == getpgrp()) {
+    if tcgetpgrp(stdin()).map_or(true, |foreground| foreground == getpgrp()) {
         // The process ends anyway; there is nobody left to tell.
         let _ = tcsetattr(stdin(), OptionalActions::Now, terminal);
     }

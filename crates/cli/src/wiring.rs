@@ -16,7 +16,7 @@ use muser_text::Tokenizer;
 use muser_text::template::ChatTemplate;
 
 use crate::args::{Ctx, EngineArgs};
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::terminal::counted;
@@ -70,7 +70,8 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
         plan: PlanOptions { n_ctx, n_slot: 1, n_batch },
         force_pre: args.force_pre.clone(),
     };
-    let Loaded { model, tokenizer, template, n_ctx, report, .. } = load(path, &options)?;
+    let loaded = load(path, &options).map_err(|error| exit::of_opening(error, args.force_pre.is_some()));
+    let Loaded { model, tokenizer, template, n_ctx, report, .. } = loaded?;
     for key in &report.unknown_keys {
         eprintln!("muser: {}: metadata key {key:?} is not known to this version and has no effect", path.display());
     }
@@ -99,7 +100,9 @@ fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, muser_engine::Erro
         progress.get_or_init(|| Progress::new("loading", "MB", megabytes(at.total_bytes))).at(megabytes(at.done_bytes));
         interrupt::asked()
     };
-    muser_engine::load(path, &Device::host(), options, &on_progress)
+    let loaded = muser_engine::load(path, &Device::host(), options, &on_progress)?;
+    // Not all of loading looks at it.
+    if interrupt::asked().is_break() { Err(muser_engine::Error::Interrupted) } else { Ok(loaded) }
 }
 
 fn backend(args: &EngineArgs, threads: NonZero<usize>) -> Result<Box<dyn Backend>> {

@@ -47,17 +47,19 @@ fn as_text(gguf: &Gguf<'_>, why_not: Option<String>, with_tensors: bool) -> Stri
         let _ = writeln!(out, "{ty:<8} {n:>8} {:>10}", bytes(size));
     }
     out.push_str("\nmetadata\n");
-    let width = gguf.metadata().iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    for (key, value) in gguf.metadata().iter() {
+    let keys: Vec<_> = gguf.metadata().iter().map(|(key, value)| (key.escape_debug().to_string(), value)).collect();
+    let width = keys.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in keys {
         let _ = writeln!(out, "  {key:<width$}  {}", shortened(value));
     }
     if with_tensors {
-        let width = tensors.iter().map(|tensor| tensor.name().len()).max().unwrap_or(0);
+        let name = |tensor: &TensorInfo<'_>| tensor.name().escape_debug().to_string();
+        let width = tensors.iter().map(|tensor| name(tensor).len()).max().unwrap_or(0);
         let _ = writeln!(out, "\n{:<width$}  type     dimensions             offset        bytes", "tensor");
         for tensor in tensors {
             let dims = tensor.dims().iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
             let (ty, offset, size) = (tensor.tensor_type().name(), tensor.offset(), tensor.size_bytes());
-            let _ = writeln!(out, "{:<width$}  {ty:<8} {dims:<16} {offset:>12} {size:>12}", tensor.name());
+            let _ = writeln!(out, "{:<width$}  {ty:<8} {dims:<16} {offset:>12} {size:>12}", name(tensor));
         }
     }
     out

@@ -8,6 +8,7 @@ use muser_text::{Affixes, Special};
 use serde::Serialize;
 
 use crate::args::TokenizeArgs;
+use crate::exit;
 use crate::terminal::{print, read_stdin};
 
 #[derive(Serialize)]
@@ -19,7 +20,9 @@ struct Report {
 
 pub fn run(args: TokenizeArgs) -> Result<ExitCode> {
     let text = args.text.map_or_else(read_stdin, Ok)?;
-    let tokenizer = with_header(&args.model, |gguf| read_tokenizer(gguf, args.force_pre.as_deref()))?;
+    let force_pre = args.force_pre.as_deref();
+    let tokenizer = with_header(&args.model, |gguf| read_tokenizer(gguf, force_pre));
+    let tokenizer = tokenizer.map_err(|error| exit::of_opening(error, force_pre.is_some()))?;
     let special = if args.special { Special::Parse } else { Special::Plain };
     let affixes = if args.bos { Affixes::Model } else { Affixes::None };
     let ids = tokenizer.encode(&text, special, affixes);
