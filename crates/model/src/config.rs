@@ -52,7 +52,7 @@ impl<'a> Config<'a> {
     }
 
     /// Notes that a key can't be used, and gives a harmless value in its place.
-    fn problem<T>(&mut self, key: &str, problem: impl ToString, harmless: T) -> T {
+    fn problem<T>(&mut self, key: &str, problem: &impl ToString, harmless: T) -> T {
         self.unusable.insert(key.to_owned());
         self.problems.push(problem.to_string());
         harmless
@@ -84,7 +84,7 @@ impl<'a> Config<'a> {
         let key = self.key(name);
         match self.metadata.usize(&key) {
             Ok(count) => self.in_range(&key, count),
-            Err(error) => self.problem(&key, error, 1),
+            Err(error) => self.problem(&key, &error, 1),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Config<'a> {
         let key = self.key(name);
         match self.metadata.opt_usize(&key) {
             Ok(count) => count.map(|count| self.in_range(&key, count)),
-            Err(error) => self.problem(&key, error, None),
+            Err(error) => self.problem(&key, &error, None),
         }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Config<'a> {
         if (1..=MAX_COUNT).contains(&count) {
             return count;
         }
-        self.problem(key, format!("{key} is {count}, expected 1 to {MAX_COUNT}"), 1)
+        self.problem(key, &format!("{key} is {count}, expected 1 to {MAX_COUNT}"), 1)
     }
 
     /// The number of layers.
@@ -111,7 +111,7 @@ impl<'a> Config<'a> {
             return n_layer;
         }
         let key = self.key("block_count");
-        self.problem(&key, format!("{key} is {n_layer}, expected at most {MAX_LAYERS}"), 1)
+        self.problem(&key, &format!("{key} is {n_layer}, expected at most {MAX_LAYERS}"), 1)
     }
 
     /// One count for each layer: stated once for all of them, or as an array.
@@ -122,7 +122,7 @@ impl<'a> Config<'a> {
         }
         let counts = match self.metadata.ints::<u32>(&key) {
             Ok(counts) => counts,
-            Err(error) => return self.problem(&key, error, vec![1; n_layer]),
+            Err(error) => return self.problem(&key, &error, vec![1; n_layer]),
         };
         if counts.len() != n_layer {
             let harmless = vec![1; n_layer];
@@ -130,11 +130,11 @@ impl<'a> Config<'a> {
                 return harmless;
             }
             let problem = format!("{key} has {} entries, expected one for each of {n_layer} layers", counts.len());
-            return self.problem(&key, problem, harmless);
+            return self.problem(&key, &problem, harmless);
         }
         if let Some(layer) = counts.iter().position(|&count| !(1..=MAX_COUNT).contains(&(count as usize))) {
             let problem = format!("{key} is {} for layer {layer}, expected 1 to {MAX_COUNT}", counts[layer]);
-            return self.problem(&key, problem, vec![1; n_layer]);
+            return self.problem(&key, &problem, vec![1; n_layer]);
         }
         counts.into_iter().map(|count| count as usize).collect()
     }
@@ -160,7 +160,7 @@ impl<'a> Config<'a> {
         let key = self.key(name);
         match self.metadata.f32(&key) {
             Ok(float) => self.above(&key, bound, float),
-            Err(error) => self.problem(&key, error, bound + 1.0),
+            Err(error) => self.problem(&key, &error, bound + 1.0),
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Config<'a> {
         let key = self.key(name);
         match self.metadata.opt_f32(&key) {
             Ok(float) => float.map(|float| self.above(&key, bound, float)),
-            Err(error) => self.problem(&key, error, None),
+            Err(error) => self.problem(&key, &error, None),
         }
     }
 
@@ -177,7 +177,7 @@ impl<'a> Config<'a> {
         if float > bound {
             return float;
         }
-        self.problem(key, format!("{key} is {float}, expected more than {bound}"), bound + 1.0)
+        self.problem(key, &format!("{key} is {float}, expected more than {bound}"), bound + 1.0)
     }
 
     /// Which layers slide, from a key that is either a period or an array of truth values, repeated if it is shorter.
@@ -189,7 +189,7 @@ impl<'a> Config<'a> {
         if self.metadata.value(&key)?.as_array().is_none() {
             return match self.metadata.usize(&key) {
                 Ok(period) => Some(every_last_is_global(period, n_layer)),
-                Err(error) => self.problem(&key, error, harmless),
+                Err(error) => self.problem(&key, &error, harmless),
             };
         }
         match self.metadata.bools(&key) {
@@ -198,9 +198,9 @@ impl<'a> Config<'a> {
             }
             Ok(slides) if !slides.is_empty() && !self.usable(&["block_count"]) => harmless,
             Ok(slides) => {
-                self.problem(&key, format!("{key} has {} entries, expected 1 to {n_layer}", slides.len()), harmless)
+                self.problem(&key, &format!("{key} has {} entries, expected 1 to {n_layer}", slides.len()), harmless)
             }
-            Err(error) => self.problem(&key, error, harmless),
+            Err(error) => self.problem(&key, &error, harmless),
         }
     }
 
@@ -210,7 +210,7 @@ impl<'a> Config<'a> {
         let type_key = self.key("rope.scaling.type");
         let kind = match self.metadata.opt_str(&type_key) {
             Ok(kind) => kind.unwrap_or("linear"),
-            Err(error) => return self.problem(&type_key, error, RopeScaling::None),
+            Err(error) => return self.problem(&type_key, &error, RopeScaling::None),
         };
         let factor = self.opt_float("rope.scaling.factor").or_else(|| self.opt_float("rope.scale_linear"));
         match (kind, factor) {
@@ -218,7 +218,7 @@ impl<'a> Config<'a> {
             ("linear", Some(factor)) => RopeScaling::Linear { factor },
             ("yarn", None) => {
                 let problem = format!("{type_key} is \"yarn\", but {}.rope.scaling.factor is missing", self.arch);
-                self.problem(&type_key, problem, RopeScaling::None)
+                self.problem(&type_key, &problem, RopeScaling::None)
             }
             ("yarn", Some(factor)) => {
                 self.unsupported(&["rope.scaling.yarn_attn_factor", "rope.scaling.yarn_log_multiplier"]);
@@ -238,7 +238,7 @@ impl<'a> Config<'a> {
             }
             _ => {
                 let problem = format!("{type_key} is {kind:?}, expected \"none\", \"linear\" or \"yarn\"");
-                self.problem(&type_key, problem, RopeScaling::None)
+                self.problem(&type_key, &problem, RopeScaling::None)
             }
         }
     }

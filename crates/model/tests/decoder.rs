@@ -6,14 +6,12 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muser_memory::Device;
+use muser_memory::{Device, KvPlane};
 use muser_model::{Decoder, Error, KvCache, LogitRows, Model, ModelSpec, Span, Tap, TapPoint, TapSink};
 use muser_ops::{
     Add, Append, Attention, Backend, Cap, Checked, Embed, Gated, Gather, Heads, NormRows, Project, Reference,
 };
-use support::{
-    N_EMBD, N_FF, N_VOCAB, Random, Run, WINDOW, all, all_logits, gemma3, llama, muse_glimmer, reference, tokens,
-};
+use support::{N_EMBD, N_VOCAB, Random, Run, WINDOW, all, all_logits, gemma3, llama, muse_glimmer, reference, tokens};
 
 const N_CTX: usize = 48;
 
@@ -379,9 +377,12 @@ fn failing_logits_can_be_asked_for_again() {
     assert_eq!(bits(&found), one_by_one(&model, &tokens));
 }
 
-/// Every value of every tap.
+/// Span, position, layer and name.
+type Point = (usize, usize, Option<usize>, &'static str);
+
+/// The bits of every recording of every tap.
 #[derive(Default)]
-struct Recorder(BTreeMap<(usize, usize, Option<usize>, &'static str), Vec<Vec<u32>>>);
+struct Recorder(BTreeMap<Point, Vec<Vec<u32>>>);
 
 impl TapSink for Recorder {
     fn record(&mut self, point: TapPoint, values: &[f32]) {
@@ -478,11 +479,14 @@ fn a_tap_is_found_by_its_name() {
 #[test]
 fn a_cache_takes_a_window_of_rows_for_a_sliding_layer_and_the_context_for_a_global_one() {
     let spec = muse_glimmer().spec();
-    let rows = |n_ctx| KvCache::geometry(&spec, n_ctx).map(|geometry| geometry.rows).collect::<Vec<_>>();
-    assert_eq!(rows(20), [8, 8, 8, 20, 8, 8, 8, 20]);
-    assert_eq!(rows(5), [5; 8]);
-    assert_eq!(cache(&spec, 20).planes().len(), 8);
-    let geometry = KvCache::geometry(&spec, 20).next().expect("a layer");
-    assert_eq!((geometry.n_head_kv, geometry.head_dim), (2, 16));
-    assert_eq!((N_FF, spec.layers[0].n_ff), (N_FF, 128));
+    let rows = |n_ctx| {
+        let cache = cache(&spec, n_ctx);
+        let geometries = cache.planes().iter().map(KvPlane::geometry);
+        geometries.map(|g| (g.n_head_kv, g.head_dim, g.rows)).collect::<Vec<_>>()
+    };
+    let (sliding, global) = ((2, 16, 8), (2, 16, 20));
+    assert_eq!(rows(20), [sliding, sliding, sliding, global, sliding, sliding, sliding, global]);
+    assert_eq!(rows(5), [(2, 16, 5); 8]);
+    let windows: Vec<_> = KvCache::layers(&spec).map(|layer| layer.max_rows).collect();
+    assert_eq!(windows, [Some(8), Some(8), Some(8), None, Some(8), Some(8), Some(8), None]);
 }

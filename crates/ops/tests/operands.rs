@@ -32,8 +32,8 @@ fn weights(rows: usize, cols: usize) -> Matrix<'static> {
     matrix(F32, cols, &vec![0.0; rows * cols])
 }
 
-fn gains(len: usize) -> Option<Norm<'static>> {
-    Some(norm(&vec![1.0; len], 1e-5))
+fn gains(len: usize) -> Norm<'static> {
+    norm(&vec![1.0; len], 1e-5)
 }
 
 #[test]
@@ -114,14 +114,14 @@ fn a_slice_of_rows_lies_in_the_rows() {
 #[test]
 fn embeddings_are_of_tokens_in_the_table() {
     let op = |tokens: &'static [u32], out, norm| Embed { tokens, table: weights(5, 4), scale: 1.0, norm, out };
-    accepted(op(&[0, 4], out(2, 4), gains(4)));
+    accepted(op(&[0, 4], out(2, 4), Some(gains(4))));
     assert_eq!(refusal(op(&[0, 4], out(3, 4), None)), "embed: number of output rows is 3, expected 2");
     assert_eq!(refusal(op(&[0, 4], out(2, 3), None)), "embed: width of the output is 3, expected 4");
     assert_eq!(
         refusal(op(&[0, 5], out(2, 4), None)),
         "embed: token id is 5, which is out of range (below the vocabulary's size)"
     );
-    assert_eq!(refusal(op(&[0, 4], out(2, 4), gains(3))), "embed: length of the norm's weight is 3, expected 4");
+    assert_eq!(refusal(op(&[0, 4], out(2, 4), Some(gains(3)))), "embed: length of the norm's weight is 3, expected 4");
 }
 
 #[test]
@@ -153,19 +153,22 @@ fn every_product_fits_its_input() {
     };
     accepted(Project {
         x: zeros(3, 4),
-        norm: gains(4),
+        norm: Some(gains(4)),
         products: &mut [Product { weight: weights(6, 4), out: out(3, 6) }],
     });
     assert_eq!(refusal(weights(6, 5), out(3, 6), None), "project: columns of the weight is 5, expected 4");
     assert_eq!(refusal(weights(6, 4), out(3, 7), None), "project: width of the output is 7, expected 6");
     assert_eq!(refusal(weights(6, 4), out(4, 6), None), "project: number of output rows is 4, expected 3");
-    assert_eq!(refusal(weights(6, 4), out(3, 6), gains(6)), "project: length of the norm's weight is 6, expected 4");
+    assert_eq!(
+        refusal(weights(6, 4), out(3, 6), Some(gains(6))),
+        "project: length of the norm's weight is 6, expected 4"
+    );
 }
 
 #[test]
 fn gate_and_up_have_one_shape() {
     let op = |gate, up, out, norm| Gated { x: zeros(3, 4), norm, gate, up, activation: Activation::Silu, out };
-    accepted(op(weights(6, 4), weights(6, 4), out(3, 6), gains(4)));
+    accepted(op(weights(6, 4), weights(6, 4), out(3, 6), Some(gains(4))));
     let refusal = |gate, up, out, norm| refusal(op(gate, up, out, norm));
     assert_eq!(refusal(weights(6, 3), weights(6, 4), out(3, 6), None), "gated: columns of the gate is 3, expected 4");
     assert_eq!(
@@ -179,7 +182,7 @@ fn gate_and_up_have_one_shape() {
     assert_eq!(refusal(weights(6, 4), weights(6, 4), out(3, 7), None), "gated: width of the output is 7, expected 6");
     assert_eq!(refusal(weights(6, 4), weights(6, 4), out(1, 6), None), "gated: number of output rows is 1, expected 3");
     assert_eq!(
-        refusal(weights(6, 4), weights(6, 4), out(3, 6), gains(6)),
+        refusal(weights(6, 4), weights(6, 4), out(3, 6), Some(gains(6))),
         "gated: length of the norm's weight is 6, expected 4"
     );
 }
@@ -188,12 +191,12 @@ fn gate_and_up_have_one_shape() {
 fn heads_divide_the_width_and_angles_their_dimension() {
     let op = |head_dim, norm, rope| Heads { x: out(3, 12), head_dim, norm, rope };
     let angles = |cos, sin| Some(Rope { cos, sin, pairing: Pairing::Half });
-    accepted(op(4, gains(4), angles(zeros(3, 2), zeros(3, 2))));
+    accepted(op(4, Some(gains(4)), angles(zeros(3, 2), zeros(3, 2))));
     accepted(op(12, None, angles(zeros(3, 1), zeros(3, 1))));
     let refusal = |head_dim, norm, rope| refusal(op(head_dim, norm, rope));
     assert_eq!(refusal(0, None, None), "heads: head_dim is 0, which is out of range (at least 1)");
     assert_eq!(refusal(5, None, None), "heads: remainder of the width by head_dim is 2, expected 0");
-    assert_eq!(refusal(4, gains(12), None), "heads: length of the norm's weight is 12, expected 4");
+    assert_eq!(refusal(4, Some(gains(12)), None), "heads: length of the norm's weight is 12, expected 4");
     assert_eq!(refusal(4, None, angles(zeros(2, 2), zeros(3, 2))), "heads: number of cosine rows is 2, expected 3");
     assert_eq!(refusal(4, None, angles(zeros(3, 2), zeros(4, 2))), "heads: number of sine rows is 4, expected 3");
     assert_eq!(refusal(4, None, angles(zeros(3, 2), zeros(3, 1))), "heads: width of the sines is 1, expected 2");
@@ -296,10 +299,10 @@ fn attention_past_a_wrapped_plane_is_refused() {
 #[test]
 fn an_addition_is_of_equal_shapes() {
     let op = |norm, residual| Add { x: zeros(3, 4), norm, residual };
-    accepted(op(gains(4), out(3, 4)));
+    accepted(op(Some(gains(4)), out(3, 4)));
     assert_eq!(refusal(op(None, out(2, 4))), "add: number of residual rows is 2, expected 3");
     assert_eq!(refusal(op(None, out(3, 5))), "add: width of the residual is 5, expected 4");
-    assert_eq!(refusal(op(gains(3), out(3, 4))), "add: length of the norm's weight is 3, expected 4");
+    assert_eq!(refusal(op(Some(gains(3)), out(3, 4))), "add: length of the norm's weight is 3, expected 4");
     accepted(Cap { x: out(3, 4), scale: 2.0, cap: Some(3.0) });
 }
 

@@ -216,8 +216,8 @@ fn heads_are_rotated_in_adjacent_pairs_or_in_halves() {
     // One row of two heads of six; four values of each are rotated: by a quarter turn, and by 3-4-5.
     let (cos, sin) = (rows(2, &[0.0, 0.6]), rows(2, &[1.0, 0.8]));
     let run = |pairing| {
-        let mut rotated = buffer(&x);
-        let x = RowsMut::new(&mut rotated, 1, 12).expect("a row");
+        let rotated = buffer(&x);
+        let x = RowsMut::new(rotated, 1, 12).expect("a row");
         let rope = Some(Rope { cos, sin, pairing });
         backend().heads(checked(Heads { x, head_dim: 6, norm: None, rope })).expect("a rotation");
         rotated.as_slice().to_vec()
@@ -233,10 +233,10 @@ fn heads_are_rotated_in_adjacent_pairs_or_in_halves() {
 #[test]
 fn each_head_is_normed_by_itself_before_it_is_rotated_and_each_row_has_its_angles() {
     // Two rows of two heads of two. Mean squares: 1, 4; 25, 1.
-    let mut x = buffer(&[1.0, -1.0, 2.0, 2.0, 7.0, 1.0, 1.0, 1.0]);
+    let x = buffer(&[1.0, -1.0, 2.0, 2.0, 7.0, 1.0, 1.0, 1.0]);
     let rope = Some(Rope { cos: rows(1, &[1.0, 0.0]), sin: rows(1, &[0.0, 1.0]), pairing: Pairing::Half });
     let norm = Some(norm(&[1.0, 3.0], 0.0));
-    let op = Heads { x: RowsMut::new(&mut x, 2, 4).expect("rows"), head_dim: 2, norm, rope };
+    let op = Heads { x: RowsMut::new(x, 2, 4).expect("rows"), head_dim: 2, norm, rope };
     backend().heads(checked(op)).expect("heads");
     assert_close(x.as_slice(), &[1.0, -3.0, 1.0, 3.0, -0.6, 1.4, -3.0, 1.0], 1e-6);
 }
@@ -431,17 +431,13 @@ fn spans_attend_to_their_own_planes() {
 
 #[test]
 fn an_addition_norms_what_is_added_only() {
-    let mut residual = buffer(&[10.0, 20.0, 30.0, 40.0]);
-    let op = Add {
-        x: rows(2, &[3.0, -3.0, 0.5, 0.5]),
-        norm: None,
-        residual: RowsMut::new(&mut residual, 2, 2).expect("rows"),
-    };
+    let residual = buffer(&[10.0, 20.0, 30.0, 40.0]);
+    let op =
+        Add { x: rows(2, &[3.0, -3.0, 0.5, 0.5]), norm: None, residual: RowsMut::new(residual, 2, 2).expect("rows") };
     backend().add(checked(op)).expect("a sum");
     assert_eq!(residual.as_slice(), [13.0, 17.0, 30.5, 40.5]);
     let norm = Some(norm(&[1.0, 2.0], 0.0));
-    let op =
-        Add { x: rows(2, &[3.0, -3.0, 0.5, 0.5]), norm, residual: RowsMut::new(&mut residual, 2, 2).expect("rows") };
+    let op = Add { x: rows(2, &[3.0, -3.0, 0.5, 0.5]), norm, residual: RowsMut::new(residual, 2, 2).expect("rows") };
     backend().add(checked(op)).expect("a sum");
     assert_eq!(residual.as_slice(), [14.0, 15.0, 31.5, 42.5]);
 }
@@ -449,8 +445,8 @@ fn an_addition_norms_what_is_added_only() {
 #[test]
 fn logits_are_scaled_before_they_are_capped() {
     let run = |scale, cap| {
-        let mut x = buffer(&[1.0, -8.0, 0.0]);
-        let op = Cap { x: RowsMut::new(&mut x, 1, 3).expect("a row"), scale, cap };
+        let x = buffer(&[1.0, -8.0, 0.0]);
+        let op = Cap { x: RowsMut::new(x, 1, 3).expect("a row"), scale, cap };
         backend().cap(checked(op)).expect("caps");
         x.as_slice().to_vec()
     };
