@@ -1,0 +1,12 @@
+//! The `muser` binary, as a user meets it: what it prints where, and how it ends.
+
+mod bad_files;
+mod chat;
+mod inspect;
+mod interrupts;
+mod perplexity;
+mod run;
+mod score;
+mod support;
+mod taps;
+mod tokenize;
