@@ -16,7 +16,7 @@ use muser_ops::{Attention, AttentionSpan};
 use crate::caps::Tier;
 use crate::elementwise::sigmoid_gate;
 use crate::pool::{Disjoint, Pool};
-use chunk::{CHUNK, KvHead, MAX_ROWS, Query, Scores, Scoring, Softmax, attend, finish, join};
+use chunk::{CHUNK, KvHead, MAX_ROWS, Partial, Query, Scores, Scoring, Softmax, attend, finish, join};
 
 /// Query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the second-level
 /// cache beside the chunk.
@@ -232,7 +232,8 @@ impl Run<'_> {
             for first in (0..block.n_row).step_by(MAX_ROWS) {
                 let rows = first..block.n_row.min(first + MAX_ROWS);
                 let mut part = [Softmax::EMPTY; MAX_ROWS];
-                self.tile(&kv, block, chunk, rows.clone(), scores, &mut part, tile_o);
+                let partial = Partial { softmax: &mut part, o: tile_o };
+                self.tile(&kv, block, chunk, rows.clone(), scores, partial);
                 for ((row, part), part_o) in rows.zip(part).zip(tile_o.chunks_exact(self.head_dim)) {
                     if !self.visible(block, row, chunk).is_empty() {
                         join(self.tier, &mut softmax[row], self.row(o, row), part, part_o);
@@ -255,8 +256,9 @@ impl Run<'_> {
         let partial_o = unsafe { self.partial_o.slice(range.start * self.head_dim..range.end * self.head_dim) };
         for first in (0..block.n_row).step_by(MAX_ROWS) {
             let rows = first..block.n_row.min(first + MAX_ROWS);
-            let (part, part_o) = (&mut partial[rows.clone()], &mut partial_o[first * self.head_dim..]);
-            self.tile(&kv, block, chunk, rows, &mut worker.scores, part, part_o);
+            let o = &mut partial_o[first * self.head_dim..];
+            let partial = Partial { softmax: &mut partial[rows.clone()], o };
+            self.tile(&kv, block, chunk, rows, &mut worker.scores, partial);
         }
     }
 
@@ -281,8 +283,7 @@ impl Run<'_> {
         }
     }
 
-    /// The partial results of up to [`MAX_ROWS`] query rows for a chunk. `part (n), part_o (n, head_dim)`
-    #[expect(clippy::too_many_arguments, reason = "the parts of a worker's memory are borrowed one by one")]
+    /// The partial results of up to [`MAX_ROWS`] query rows for a chunk.
     fn tile(
         &self,
         kv: &KvHead<'_>,
@@ -290,14 +291,15 @@ impl Run<'_> {
         chunk: usize,
         rows: Range<usize>,
         scores: &mut Scores,
-        part: &mut [Softmax],
-        part_o: &mut [f32],
+        partial: Partial<'_>,
     ) {
         let queries: [Query<'_>; MAX_ROWS] = std::array::from_fn(|index| {
             let row = (rows.start + index).min(rows.end - 1);
             Query { q: &self.q[self.place(block, row)], visible: self.visible(block, row, chunk) }
         });
-        attend(self.tier, kv, self.scoring, &queries[..rows.len()], scores, part, part_o);
+        // The first tile that reads a chunk brings it into the cache for the others.
+        let fresh = rows.start == 0;
+        attend(self.tier, kv, self.scoring, &queries[..rows.len()], fresh, scores, partial);
     }
 
     /// Writes the output of a query row.

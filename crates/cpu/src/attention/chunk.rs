@@ -30,6 +30,7 @@ use std::ops::Range;
 
 use muser_memory::KvPlane;
 
+use crate::arch::ints::Ints;
 use crate::arch::simd::Simd;
 use crate::dispatch::kernel;
 use crate::elementwise::soft_cap;
@@ -110,9 +111,15 @@ impl Softmax {
     pub(super) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
+/// Where the partial results of some queries for a chunk go.
+pub(super) struct Partial<'a> {
+    pub softmax: &'a mut [Softmax], // (n)
+    pub o: &'a mut [f32],           // (n, head_dim)
+}
+
 kernel! {
     /// Computes the partial results of `n`, up to [`MAX_ROWS`], queries for one chunk. Those of queries that see no
-    /// position of the chunk are left as they are. `softmax (n), o (n, head_dim)`
+    /// position of the chunk are left as they are. `fresh` says that the chunk is probably not in the cache.
     ///
     /// # Panics
     /// When there are more queries, or an operand is too short.
@@ -120,9 +127,9 @@ kernel! {
         kv: &KvHead<'_>,
         scoring: Scoring,
         queries: &[Query<'_>],
+        fresh: bool,
         scores: &mut Scores,
-        softmax: &mut [Softmax],
-        o: &mut [f32],
+        partial: Partial<'_>,
     ) = attend_rows;
 }
 
@@ -143,23 +150,23 @@ kernel! {
 }
 
 #[inline(always)]
-fn attend_rows<S: Simd>(
+fn attend_rows<S: Ints>(
     s: S,
     kv: &KvHead<'_>,
     scoring: Scoring,
     queries: &[Query<'_>],
+    fresh: bool,
     scores: &mut Scores,
-    softmax: &mut [Softmax],
-    o: &mut [f32],
+    Partial { softmax, o }: Partial<'_>,
 ) {
     // Tile shapes: eight or nine sums, which hides the latency of a multiply-add; with more, the operands beside them are
     // too many for sixteen registers.
     match queries.len() {
         0 => return,
-        1 => score_tile::<S, 1, 8>(s, kv, scoring, queries, scores),
-        2 => score_tile::<S, 2, 4>(s, kv, scoring, queries, scores),
-        3 => score_tile::<S, 3, 3>(s, kv, scoring, queries, scores),
-        4 => score_tile::<S, 4, 2>(s, kv, scoring, queries, scores),
+        1 => score_tile::<S, 1, 8>(s, kv, scoring, queries, fresh, scores),
+        2 => score_tile::<S, 2, 4>(s, kv, scoring, queries, fresh, scores),
+        3 => score_tile::<S, 3, 3>(s, kv, scoring, queries, fresh, scores),
+        4 => score_tile::<S, 4, 2>(s, kv, scoring, queries, fresh, scores),
         n => panic!("{n} queries in a tile of {MAX_ROWS}"),
     }
     for ((query, row), softmax) in queries.iter().zip(scores.iter_mut()).zip(softmax.iter_mut()) {
@@ -177,11 +184,12 @@ fn attend_rows<S: Simd>(
 
 /// The scores of `R` queries for every block that one of them sees, `C` blocks at a time.
 #[inline(always)]
-fn score_tile<S: Simd, const R: usize, const C: usize>(
+fn score_tile<S: Ints, const R: usize, const C: usize>(
     s: S,
     kv: &KvHead<'_>,
     scoring: Scoring,
     queries: &[Query<'_>],
+    fresh: bool,
     scores: &mut Scores,
 ) {
     let (mut start, mut end) = (usize::MAX, 0);
@@ -191,17 +199,23 @@ fn score_tile<S: Simd, const R: usize, const C: usize>(
     let q: [&[f32]; R] = std::array::from_fn(|r| &queries[r].q[..kv.head_dim]);
     let (mut block, end) = (start / BLOCK, end.div_ceil(BLOCK));
     while block + C <= end {
-        score_blocks::<S, R, C>(s, kv, scoring, &q, block, scores);
+        if fresh {
+            score_blocks::<S, R, C, true>(s, kv, scoring, &q, block, scores);
+        } else {
+            score_blocks::<S, R, C, false>(s, kv, scoring, &q, block, scores);
+        }
         block += C;
     }
     while block < end {
-        score_blocks::<S, R, 1>(s, kv, scoring, &q, block, scores);
+        score_blocks::<S, R, 1, false>(s, kv, scoring, &q, block, scores);
         block += 1;
     }
 }
 
+/// With `PREFETCH`, asks for the values that belong to the keys, line by line: they will be read panel by panel, in steps
+/// that the hardware does not foresee, and the scores leave time for them to come.
 #[inline(always)]
-fn score_blocks<S: Simd, const R: usize, const C: usize>(
+fn score_blocks<S: Ints, const R: usize, const C: usize, const PREFETCH: bool>(
     s: S,
     kv: &KvHead<'_>,
     Scoring { scale, soft_cap: cap }: Scoring,
@@ -215,8 +229,14 @@ fn score_blocks<S: Simd, const R: usize, const C: usize>(
         let block = kv.row_of((block + c) * BLOCK) / BLOCK;
         &kv.k[block * head_dim..][..head_dim]
     });
+    let values: [&u16; C] = std::array::from_fn(|c| &kv.v[kv.row_of((block + c) * BLOCK) * head_dim]);
     let mut sums = [[s.splat(0.0); C]; R];
     for d in 0..head_dim {
+        if PREFETCH && d % 4 == 0 {
+            for value in values {
+                s.prefetch(value, d * size_of::<[u16; BLOCK]>());
+            }
+        }
         let mut key = [s.splat(0.0); C];
         for c in 0..C {
             key[c] = s.load_f16(&k[c][d]);
