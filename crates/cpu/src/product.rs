@@ -5,8 +5,8 @@
 //! [`muser_quant::dot_integer`] or [`muser_quant::dot_float`] of its weight row and its activation row, whatever the
 //! tier, the number of tokens, and the cut into bands.
 //!
-//! Two shapes do the same arithmetic ([`group`](mod@group)). With few tokens, [`stream`] reads each weight byte once and is bound by
-//! memory; with many, [`tile`] unpacks four weight rows into the cache and multiplies them with all tokens, and is bound by
+//! Two shapes do the same arithmetic (`group`). With few tokens, `stream` reads each weight byte once and is bound by
+//! memory; with many, `tile` unpacks a few weight rows into the cache and multiplies them with all tokens, and is bound by
 //! the multipliers.
 
 mod activations;
@@ -30,6 +30,7 @@ pub use band::Band;
 use crate::caps::Tier;
 use float::FloatFormat;
 use format::{Form, Format};
+use stream::Stream;
 
 #[cfg(target_endian = "big")]
 compile_error!("weights are little-endian and are read in place");
@@ -37,13 +38,19 @@ compile_error!("weights are little-endian and are read in place");
 /// Units of 32 elements in a group of 256.
 const UNITS: usize = 8;
 
-/// At most this many tokens are multiplied in one pass over the weights as they are stored.
-const MAX_STREAM: usize = 4;
+/// At most this many tokens are multiplied with weights as they are stored; with more, unpacking to a tile pays.
+const MAX_STREAM: usize = 8;
+
+/// As [`MAX_STREAM`], for types with a scale per 256 elements.
+const MAX_STREAM_256: usize = 2;
+
+/// Weight rows that are multiplied with some tokens before the next ones, so that they stay in the cache.
+const STREAM_ROWS: usize = 32;
 
 /// Bytes of activations that pass by one tile after the other, and should stay in the second-level cache.
 const BLOCK_BYTES: usize = 192 * 1024;
 
-/// Rows of a weight matrix as they are stored. // (n_row, k)
+/// Rows of a weight matrix as they are stored. // `(n_row, k)`
 #[derive(Clone, Copy, Debug)]
 pub struct WeightRows<'a> {
     ty: WeightType,
@@ -155,7 +162,7 @@ pub fn product_integer(
     }
 }
 
-/// Multiplies float weight rows with the rows of `x` that are the tokens of `out`. // x: (n_token, k)
+/// Multiplies float weight rows with the rows of `x` that are the tokens of `out`. // `x`: `(n_token, k)`
 ///
 /// # Panics
 /// When the weights are of a quantised type, or the operands' sizes do not fit together: row `i` of `weights` is row `i`
@@ -181,23 +188,55 @@ fn integer<F: Format>(tier: Tier, weights: WeightRows<'_>, x: &Activations, out:
     if weights.n_row == 0 || tokens.is_empty() {
         return;
     }
-    let (n_row, token) = (weights.n_row, tokens.start);
+    let n_row = weights.n_row;
     let weights = weights.blocks::<F::Block>();
-    match tokens.len() {
-        1 => tier.run(stream::Stream::<F, 1> { weights, n_row, x, token, out }),
-        2 => tier.run(stream::Stream::<F, 2> { weights, n_row, x, token, out }),
-        3 => tier.run(stream::Stream::<F, 3> { weights, n_row, x, token, out }),
-        MAX_STREAM => tier.run(stream::Stream::<F, 4> { weights, n_row, x, token, out }),
-        _ => {
-            for tokens in token_blocks(tokens, 2 * x.k()) {
-                // As many rows as leave the registers that a unit needs.
-                if F::Form::SUB_BLOCK == 256 {
-                    integer_tiles::<F, 4>(tier, weights, n_row, x, tokens, out, &mut scratch.tile4);
-                } else {
-                    integer_tiles::<F, 3>(tier, weights, n_row, x, tokens, out, &mut scratch.tile3);
-                }
-            }
+    // Types with a scale per 256 are the quicker ones in tiles, with four rows for their eight sums and all that a unit
+    // needs; the others need a register more, and have six sums.
+    if F::Form::SUB_BLOCK == 256 {
+        if tokens.len() <= MAX_STREAM_256 {
+            stream_tokens::<F>(tier, weights, 0..n_row, n_row, x, out);
+            return;
         }
+        for tokens in token_blocks(tokens, 2 * x.k()) {
+            integer_tiles::<F, 4>(tier, weights, n_row, x, tokens, out, &mut scratch.tile4);
+        }
+    } else {
+        if tokens.len() <= MAX_STREAM {
+            // With more tokens than one pass has, the weights of the next pass come from the cache.
+            for start in (0..n_row).step_by(STREAM_ROWS) {
+                stream_tokens::<F>(tier, weights, start..n_row.min(start + STREAM_ROWS), n_row, x, out);
+            }
+            return;
+        }
+        for tokens in token_blocks(tokens, 2 * x.k()) {
+            integer_tiles::<F, 3>(tier, weights, n_row, x, tokens, out, &mut scratch.tile3);
+        }
+    }
+}
+
+/// Multiplies weight rows as they are stored with all tokens of `out`, a few at a time.
+fn stream_tokens<F: Format>(
+    tier: Tier,
+    weights: &[F::Block],
+    rows: Range<usize>,
+    n_row: usize,
+    x: &Activations,
+    out: &mut Band<'_>,
+) {
+    let n_block = weights.len() / n_row;
+    let Range { start: mut t, end } = out.tokens();
+    while t < end {
+        let rows = rows.clone();
+        match end - t {
+            1 => tier.run(Stream::<F, 1> { weights, n_block, rows, x, tokens: [t], out }),
+            2 => tier.run(Stream::<F, 2> { weights, n_block, rows, x, tokens: [t, t + 1], out }),
+            n if F::Form::SUB_BLOCK != 256 => {
+                let tokens = [t, t + 1, t + 2, t + n.min(4) - 1];
+                tier.run(Stream::<F, 4> { weights, n_block, rows, x, tokens, out });
+            }
+            _ => tier.run(Stream::<F, 2> { weights, n_block, rows, x, tokens: [t, t + 1], out }),
+        }
+        t += if F::Form::SUB_BLOCK == 256 { 2 } else { 4 };
     }
 }
 
@@ -258,14 +297,13 @@ fn float<F: FloatFormat>(tier: Tier, weights: WeightRows<'_>, x: &[f32], out: &m
         return;
     }
     for tokens in token_blocks(tokens, 4 * k) {
-        float_tiles::<F>(tier, weights, n_row, x, k, tokens, out, scratch);
+        float_tiles::<F>(tier, weights, x, k, tokens, out, scratch);
     }
 }
 
 fn float_tiles<F: FloatFormat>(
     tier: Tier,
     weights: &[F::Element],
-    n_row: usize,
     x: &[f32],
     k: usize,
     tokens: Range<usize>,
@@ -275,7 +313,7 @@ fn float_tiles<F: FloatFormat>(
     scratch.vectors.resize(float::VECTORS, float::TileVectors::default());
     scratch.float_sums.resize(scratch.float_sums.len().max(tokens.len()), float::TileSums::default());
     let sums = &mut scratch.float_sums[..tokens.len()];
-    let n_vector = k.div_ceil(8);
+    let (n_row, n_vector) = (out.n_row(), k.div_ceil(8));
     for row in (0..n_row).step_by(float::ROWS) {
         // A tile at the end repeats the last row.
         let rows = std::array::from_fn(|r| &weights[(n_row.min(row + r + 1) - 1) * k..][..k]);

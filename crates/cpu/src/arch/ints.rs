@@ -30,7 +30,7 @@ pub(crate) trait Ints: Simd {
     /// Sixteen signed bytes.
     fn widen_i8(self, x: &[i8; 16]) -> Self::H;
     /// The low halves of eight bytes in lanes 0 to 7, their high halves in lanes 8 to 15.
-    fn nibbles(self, x: &[u8; 8]) -> Self::H;
+    fn nibbles(self, x: [u8; 8]) -> Self::H;
     /// Sixteen unsigned bytes, eight from each word, the lowest first.
     fn widen_words(self, low: u64, high: u64) -> Self::H;
     /// All ones in lane `i` where bit `i` is set, the low byte first, otherwise zero.

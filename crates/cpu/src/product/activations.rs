@@ -47,7 +47,7 @@ impl Activations {
         Self::default()
     }
 
-    /// Quantises `x`, rows of `k` values, in place of what was here. // (n, k)
+    /// Quantises `x`, rows of `k` values, in place of what was here. // `(n, k)`
     ///
     /// # Panics
     /// When `k` is no multiple of 32, or `x` no whole number of rows.
@@ -95,7 +95,7 @@ impl Activations {
         self.k / UNIT_LEN - (self.n_group().max(1) - 1) * UNITS
     }
 
-    /// Rows from `first` on. // (n, n_group)
+    /// Rows from `first` on. // `(n, n_group)`
     pub(crate) fn rows(&self, first: usize, n: usize) -> &[ActivationGroup] {
         &self.groups[first * self.n_group()..(first + n) * self.n_group()]
     }
@@ -109,7 +109,7 @@ pub struct ActivationRows<'a> {
 }
 
 impl ActivationRows<'_> {
-    /// Quantises one row. // (k)
+    /// Quantises one row. // `(k)`
     ///
     /// # Panics
     /// When `row` is not below the number of rows, or `x` has another length than a row.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::pool::Disjoint;
 
-/// The values of some rows and tokens in a token-major output that threads share. // (n_token, stride)
+/// The values of some rows and tokens in a token-major output that threads share. // `(n_token, stride)`
 ///
 /// Row `r` of token `t` lies at `t * stride + r`. A band is the only one that touches its values.
 pub struct Band<'a> {
@@ -37,7 +37,7 @@ impl<'a> Band<'a> {
         self.rows.len()
     }
 
-    /// The values of one token, as it is numbered in the output. // (n_row)
+    /// The values of one token, as it is numbered in the output. // `(n_row)`
     ///
     /// # Panics
     /// When the token is not among the band's, or not in the output.

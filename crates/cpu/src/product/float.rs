@@ -1,4 +1,8 @@
 //! Products of float weights with f32 activations: see [`muser_quant::float`] for their order.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices run over several arrays, and iterators would put vectors into closures"
+)]
 
 use muser_quant::blocks::{Bf16, F16, F32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};

@@ -1,4 +1,8 @@
 //! The arithmetic of one group, which every shape of product shares: see [`muser_quant::integer`] for its order.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices run over several arrays, and iterators would put vectors into closures"
+)]
 
 use super::activations::ActivationGroup;
 use super::format::Form;
@@ -140,9 +144,7 @@ impl<S: Ints, const R: usize, const T: usize> Sums<S, R, T> {
         }
         let y = s.fold4(lanes);
         if let Some(out) = out.first_chunk_mut::<R>() {
-            for r in 0..R {
-                out[r] = y[r];
-            }
+            out.copy_from_slice(&y[..R]);
         } else {
             for (out, y) in out.iter_mut().zip(y) {
                 *out = y;

@@ -1,4 +1,10 @@
 //! Products with few activation rows: each weight byte is read once and used from registers.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices run over several arrays, and iterators would put vectors into closures"
+)]
+
+use std::ops::Range;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -18,10 +24,12 @@ const AHEAD_BYTES: usize = 2048;
 /// Multiplies weight rows with `T` activation rows.
 pub(crate) struct Stream<'a, 'b, F: Format, const T: usize> {
     pub weights: &'a [F::Block], // (n_row, n_block)
-    pub n_row: usize,
+    pub n_block: usize,
+    /// The rows to multiply, of the weights and of `out`.
+    pub rows: Range<usize>,
     pub x: &'a Activations,
-    /// The first of the activation rows.
-    pub token: usize,
+    /// The activation rows, which may repeat.
+    pub tokens: [usize; T],
     pub out: &'a mut Band<'b>,
 }
 
@@ -29,6 +37,14 @@ pub(crate) struct Stream<'a, 'b, F: Format, const T: usize> {
 struct StoredGroup<'a, S: Ints, F: Format> {
     group: &'a F::Group,
     head: F::Head<S>,
+}
+
+impl<'a, S: Ints, F: Format> StoredGroup<'a, S, F> {
+    #[inline(always)]
+    fn new(s: S, group: &'a F::Group, n_unit: usize) -> Self {
+        let head = F::head(s, group);
+        Self { group, head: if n_unit < UNITS { head.shortened(s, n_unit) } else { head } }
+    }
 }
 
 impl<S: Ints, F: Format> Clone for StoredGroup<'_, S, F> {
@@ -66,88 +82,77 @@ impl<F: Format, const T: usize> Kernel for Stream<'_, '_, F, T> {
 
     #[inline(always)]
     fn run<S: Ints>(mut self, s: S) {
-        let whole = self.n_row - self.n_row % ROWS;
-        for row in (0..whole).step_by(ROWS) {
-            self.rows::<S, ROWS>(s, row);
-        }
-        for row in whole..self.n_row {
-            self.rows::<S, 1>(s, row);
+        for row in self.rows.clone().step_by(ROWS) {
+            self.rows(s, row);
         }
     }
 }
 
 impl<F: Format, const T: usize> Stream<'_, '_, F, T> {
-    /// The products of rows `row .. row + R`.
+    /// The products of [`ROWS`] rows from `row` on. After the last row, it is repeated.
     #[inline(always)]
-    fn rows<S: Ints, const R: usize>(&mut self, s: S, row: usize) {
-        let n_block = self.weights.len() / self.n_row;
+    fn rows<S: Ints>(&mut self, s: S, row: usize) {
+        let mut rows = [&self.weights[row * self.n_block..]; ROWS];
+        for r in 1..ROWS {
+            rows[r] = &self.weights[(row + r).min(self.rows.end - 1) * self.n_block..];
+        }
         let n_group = self.x.n_group();
-        let n_whole = n_block / F::BLOCKS;
-        let mut rows = [&self.weights[row * n_block..(row + 1) * n_block]; R];
-        for r in 1..R {
-            rows[r] = &self.weights[(row + r) * n_block..(row + r + 1) * n_block];
-        }
-        let mut tokens = [self.x.rows(self.token, 1); T];
-        for t in 1..T {
-            tokens[t] = self.x.rows(self.token + t, 1);
-        }
-        let mut sums = Sums::<S, R, T>::new(s);
-
-        let mut whole = [groups::<F>(rows[0]); R];
-        for r in 0..R {
-            whole[r] = &groups::<F>(rows[r])[..n_whole];
-        }
+        let n_whole = self.n_block / F::BLOCKS;
+        let mut x = [self.x.rows(self.tokens[0], 1); T];
         for t in 0..T {
-            tokens[t] = &tokens[t][..n_group];
+            x[t] = &self.x.rows(self.tokens[t], 1)[..n_group];
+        }
+        let mut sums = Sums::<S, ROWS, T>::new(s);
+
+        let mut whole = [groups::<F>(rows[0], n_whole); ROWS];
+        for r in 1..ROWS {
+            whole[r] = groups::<F>(rows[r], n_whole);
         }
         for g in 0..n_whole {
-            let mut groups = [&whole[0][g]; R];
-            for r in 0..R {
-                groups[r] = &whole[r][g];
+            let groups = at(&whole, g);
+            for r in 0..ROWS {
                 prefetch(s, groups[r]);
             }
-            self.group(s, groups, at(&tokens, g), UNITS, &mut sums);
+            Self::group(s, groups, at(&x, g), UNITS, &mut sums);
         }
         if n_whole < n_group {
             // What follows a short group does no harm: its scales are not used, and its minimums are removed. So groups are
             // read in place as if they were whole, except where the weights end.
             let mut padded;
-            let mut groups = [F::group(&self.weights[row * n_block + n_whole * F::BLOCKS..]); R];
-            for r in 1..R {
-                groups[r] = F::group(&self.weights[(row + r) * n_block + n_whole * F::BLOCKS..]);
+            let mut short = [None; ROWS];
+            for r in 0..ROWS {
+                short[r] = F::group(&rows[r][n_whole * F::BLOCKS..]);
             }
-            let groups = if let Some(groups) = all(groups) {
+            let groups = if let Some(groups) = all(short) {
                 groups
             } else {
-                padded = [F::Group::new_zeroed(); R];
-                for r in 0..R {
-                    let blocks = rows[r][n_whole * F::BLOCKS..].as_bytes();
+                padded = [F::Group::new_zeroed(); ROWS];
+                for r in 0..ROWS {
+                    let blocks = rows[r][n_whole * F::BLOCKS..self.n_block].as_bytes();
                     padded[r].as_mut_bytes()[..blocks.len()].copy_from_slice(blocks);
                 }
                 each(&padded)
             };
-            self.group(s, groups, at(&tokens, n_whole), self.x.last_units(), &mut sums);
+            Self::group(s, groups, at(&x, n_whole), self.x.last_units(), &mut sums);
         }
 
+        let end = self.rows.end.min(row + ROWS);
         for t in 0..T {
-            sums.finish::<F::Form>(s, t, &mut self.out.token(self.token + t)[row..row + R]);
+            sums.finish::<F::Form>(s, t, &mut self.out.token(self.tokens[t])[row..end]);
         }
     }
 
     #[inline(always)]
-    fn group<S: Ints, const R: usize>(
-        &self,
+    fn group<S: Ints>(
         s: S,
-        groups: [&F::Group; R],
+        groups: [&F::Group; ROWS],
         x: [&ActivationGroup; T],
         n_unit: usize,
-        sums: &mut Sums<S, R, T>,
+        sums: &mut Sums<S, ROWS, T>,
     ) {
-        let mut stored = [StoredGroup::<S, F> { group: groups[0], head: F::head(s, groups[0]) }; R];
-        for r in 0..R {
-            let head = if r == 0 { stored[0].head } else { F::head(s, groups[r]) };
-            stored[r] =
-                StoredGroup { group: groups[r], head: if n_unit < UNITS { head.shortened(s, n_unit) } else { head } };
+        let mut stored = [StoredGroup::<S, F>::new(s, groups[0], n_unit); ROWS];
+        for r in 1..ROWS {
+            stored[r] = StoredGroup::new(s, groups[r], n_unit);
         }
         add_group(s, each(&stored), x, n_unit, sums);
     }
@@ -173,24 +178,23 @@ fn all<T: Copy, const R: usize>(items: [Option<T>; R]) -> Option<[T; R]> {
     Some(all)
 }
 
-/// The whole groups of a row.
+/// The `n` whole groups that a row starts with.
 #[inline(always)]
-fn groups<F: Format>(row: &[F::Block]) -> &[F::Group] {
-    let n = row.len() / F::BLOCKS;
+fn groups<F: Format>(row: &[F::Block], n: usize) -> &[F::Group] {
     match <[F::Group]>::ref_from_prefix_with_elems(row.as_bytes(), n) {
         Ok((groups, _)) => groups,
         Err(_) => &[],
     }
 }
 
-/// Group `g` of each token.
+/// Item `i` of each.
 #[inline(always)]
-fn at<'a, const T: usize>(tokens: &[&'a [ActivationGroup]; T], g: usize) -> [&'a ActivationGroup; T] {
-    let mut groups = [&tokens[0][g]; T];
-    for t in 1..T {
-        groups[t] = &tokens[t][g];
+fn at<'a, T, const N: usize>(items: &[&'a [T]; N], i: usize) -> [&'a T; N] {
+    let mut at = [&items[0][i]; N];
+    for n in 1..N {
+        at[n] = &items[n][i];
     }
-    groups
+    at
 }
 
 /// Asks for what lies ahead of a group, as many bytes as the group has.

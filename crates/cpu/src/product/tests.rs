@@ -32,7 +32,7 @@ impl Case {
         muser_quant::integer_form(self.ty).is_some()
     }
 
-    /// What the oracle says. // (n_token, n_row)
+    /// What the oracle says. // `(n_token, n_row)`
     fn expected(&self) -> Vec<f32> {
         let row_bytes = self.ty.row_bytes(self.k).unwrap();
         let mut y = Vec::new();
@@ -47,7 +47,7 @@ impl Case {
         y
     }
 
-    /// What a tier says when the work is cut into these bands. // (n_token, n_row)
+    /// What a tier says when the work is cut into these bands. // `(n_token, n_row)`
     fn computed(&self, tier: Tier, bands: &[(Range<usize>, Range<usize>)]) -> Vec<f32> {
         let weights = WeightRows::new(self.ty, &self.bytes, self.n_row, self.k).unwrap();
         let mut acts = Activations::new();
@@ -71,7 +71,10 @@ impl Case {
         }
         let (y, untouched): (Vec<_>, Vec<_>) =
             y.chunks_exact(stride).map(|y| (y[..self.n_row].to_vec(), y[self.n_row..].to_vec())).unzip();
-        assert!(untouched.concat().iter().all(|&y| y == f32::MIN), "values outside of the rows were written");
+        assert!(
+            untouched.concat().iter().all(|y| y.to_bits() == f32::MIN.to_bits()),
+            "values outside of the rows were written"
+        );
         y.concat()
     }
 

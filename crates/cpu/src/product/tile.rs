@@ -1,4 +1,8 @@
 //! Products with many activation rows: a few weight rows are unpacked into the first-level cache and used for all of them.
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices run over several arrays, and iterators would put vectors into closures"
+)]
 
 use std::marker::PhantomData;
 

@@ -51,7 +51,7 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn nibbles(self, from: &[u8; 8]) -> [i16; 16] {
+    fn nibbles(self, from: [u8; 8]) -> [i16; 16] {
         lanes!(i => i16::from(from[i % 8] >> (4 * (i / 8)) & 15))
     }
 

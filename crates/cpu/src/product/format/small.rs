@@ -226,7 +226,7 @@ impl Format for Nvfp4 {
     #[inline(always)]
     fn unit<S: Ints>(s: S, group: &Self::Group, _: &HalfUnitScales<S>, u: usize) -> [S::H; 2] {
         let qs = &group[u / 2].qs;
-        lookup(s, &E2M1_DOUBLED, [s.nibbles(&qs[u % 2 * 2]), s.nibbles(&qs[u % 2 * 2 + 1])])
+        lookup(s, &E2M1_DOUBLED, [s.nibbles(qs[u % 2 * 2]), s.nibbles(qs[u % 2 * 2 + 1])])
     }
 }
 

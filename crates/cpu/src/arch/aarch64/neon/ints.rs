@@ -1,5 +1,6 @@
 //! [`Ints`] on pairs of 128-bit registers. Sixteen i16 lie in them as the even lanes and the odd lanes, so that the
 //! products of a pair meet in one lane without a pairwise addition.
+#![allow(clippy::wildcard_imports, reason = "most of what is used here are intrinsics")]
 
 use std::arch::aarch64::*;
 
@@ -74,7 +75,7 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn nibbles(self, x: &[u8; 8]) -> int16x8x2_t {
+    fn nibbles(self, x: [u8; 8]) -> int16x8x2_t {
         with_neon!(self, {
             let bytes = vld1_u8(x.as_ptr());
             let low = vand_u8(bytes, vdup_n_u8(15));

@@ -1,4 +1,5 @@
 //! [`Ints`] on 256-bit registers; lanes lie in them in order.
+#![allow(clippy::wildcard_imports, reason = "most of what is used here are intrinsics")]
 
 use std::arch::x86_64::*;
 
@@ -74,7 +75,7 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn nibbles(self, from: &[u8; 8]) -> __m256i {
+    fn nibbles(self, from: [u8; 8]) -> __m256i {
         with_avx2!(self, {
             let low = _mm_cvtepu8_epi16(_mm_loadl_epi64(from.as_ptr().cast()));
             let both = _mm256_set_m128i(_mm_srli_epi16::<4>(low), low);
