@@ -1,7 +1,7 @@
 //! The worker pool: a fixed number of threads that share the tasks of one operation at a time.
 //!
 //! A decode step hands over hundreds of operations of some ten microseconds each, so the hand-over is a store that
-//! waiting workers see while they spin, and spinning is bounded: a worker that finds nothing for [`SPIN`] parks, and an
+//! waiting workers see while they spin, and spinning is bounded: a worker that finds nothing for `SPIN` parks, and an
 //! idle pool costs nothing. The calling thread takes part; a pool of one thread is a loop.
 //!
 //! Which worker runs which task is left to chance. Callers must not let a result depend on it, nor on the number of
