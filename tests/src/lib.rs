@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 /// File names of the models that `cargo xtask models` fetches or makes.
 pub mod model {
-    /// SmolLM2 135M Instruct: `llama`, Q4_1.
+    /// `llama`, with weights in `Q4_1` and `Q8_0`.
     pub const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-    /// Gemma 3 270M: `gemma3`, Q5_0, Q4_K, Q6_K and Q8_0.
+    /// `gemma3`, with weights in `Q5_0`, `Q4_K`, `Q6_K` and `Q8_0`.
     pub const GEMMA3: &str = "gemma-3-270m-q4_k_m.gguf";
     /// Random `muse-glimmer` weights, one file for each of four types.
     pub const MUSE: [&str; 4] = ["muse-F32.gguf", "muse-Q8_0.gguf", "muse-Q4_K.gguf", "muse-Q6_K.gguf"];

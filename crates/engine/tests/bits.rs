@@ -49,14 +49,16 @@ fn engine(model: &Model, way: Way, n_ctx: usize) -> Engine {
     Engine::new(model.weights.clone(), Box::new(backend), way.batch, n_ctx).expect("memory for a short context")
 }
 
-/// Everything that `score` says of a sequence, the bits of every number included.
-fn bits(steps: &[Step]) -> Vec<(u32, u64, Vec<(u32, u64)>)> {
+/// What `score` says of one token: its id and the bits of its log-probability, and the same of the ten best.
+type StepBits = (u32, u64, Vec<(u32, u64)>);
+
+fn bits(steps: &[Step]) -> Vec<StepBits> {
     let top = |top: &[(u32, f64)]| top.iter().map(|&(id, logprob)| (id, logprob.to_bits())).collect();
     steps.iter().map(|step| (step.id, step.logprob.to_bits(), top(&step.top))).collect()
 }
 
 /// Scores the last tokens of a prompt, with the ten best at each of them.
-fn score(model: &Model, way: Way, prompt: &[u32], n_scored: usize) -> Vec<(u32, u64, Vec<(u32, u64)>)> {
+fn score(model: &Model, way: Way, prompt: &[u32], n_scored: usize) -> Vec<StepBits> {
     let mut engine = engine(model, way, prompt.len());
     let mut session = engine.session().expect("memory for a short context");
     let (ids, next) = prompt.split_at(prompt.len() - n_scored);

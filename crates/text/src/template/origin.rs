@@ -240,6 +240,7 @@ impl Disguise {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "ranges are compared, not filled in")]
 mod tests {
     use super::*;
 
