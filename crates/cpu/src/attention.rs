@@ -1,9 +1,9 @@
 //! Softmax attention over KV planes.
 //!
-//! The module `chunk` says what is computed. Here the work is cut: a *block* is some positions of one sequence and one KV head with
-//! the query heads that read it. Usually one task computes a block, chunk after chunk. A block that would keep one thread
-//! busy while others wait, as in the decoding of one long sequence, is split into a task for each chunk, and the one that
-//! ends last joins them. The arithmetic is the same either way.
+//! The module `chunk` says what is computed. Here the work is cut: a *block* is some positions of one sequence and one KV
+//! head with the query heads that read it. Usually one task computes a block, chunk after chunk. A block that would keep
+//! one thread busy while others wait, as in the decoding of one long sequence, is split into a task for each chunk, and the
+//! one that ends last joins them. The arithmetic is the same either way.
 
 mod chunk;
 
