@@ -351,6 +351,25 @@ fn every_missing_key_is_listed_in_one_error() {
 }
 
 #[test]
+fn what_a_missing_key_would_have_settled_is_no_problem_of_its_own() {
+    for (name, mut file) in [
+        ("embedding_length", llama()),
+        ("attention.head_count", llama()),
+        ("block_count", muse_glimmer()),
+        ("attention.key_length", muse_glimmer()),
+    ] {
+        // These contradict the values that stand in for a key that can't be used.
+        file.set("attention.value_length", Meta::U32(16));
+        if name == "block_count" {
+            file.set("feed_forward_length", Meta::U32s(vec![128; 8]));
+            file.set("attention.sliding_window_pattern", Meta::Bools(vec![true; 8]));
+        }
+        file.set(name, Meta::U32(0));
+        assert_eq!(file.metadata_problems(), [format!("{}.{name} is 0, expected 1 to 1073741824", file.arch)]);
+    }
+}
+
+#[test]
 fn every_impossible_key_is_listed_in_one_error() {
     for mut file in all() {
         let arch = file.arch;

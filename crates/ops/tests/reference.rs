@@ -395,7 +395,12 @@ fn attention_has_the_same_bits_in_any_batch_plane_and_number_of_threads() {
     let (n_head, end) = (6, 290);
     let sequence = Sequence::new(2, 16, end);
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    for (window, planes) in [(None, vec![290, 400]), (Some(40), vec![104, 112, 290]), (Some(131), vec![200, 290])] {
+    for (window, planes) in [
+        (None, vec![290, 400]),
+        (Some(40), vec![104, 112, 290]),
+        (Some(98), vec![168, 290]),
+        (Some(131), vec![200, 290]),
+    ] {
         let width = n_head * sequence.head_dim;
         let last = |n: usize, rows, threads| {
             let found = attend(&sequence, rows, n_head, window, n, end, threads);
