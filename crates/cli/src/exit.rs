@@ -76,15 +76,14 @@ fn code(error: &anyhow::Error) -> Option<u8> {
 fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
     use muser_engine::Error;
     match error {
-        Error::BadModel { .. } | Error::NotFinite { .. } => Some(BAD_MODEL),
         // A template may refuse a conversation; any other failure of it is the file's.
-        Error::Template(TemplateError::Raised { .. }) => Some(USAGE),
-        Error::Template(_) => Some(BAD_MODEL),
-        Error::UnknownToken { .. }
+        Error::Template(TemplateError::Raised { .. })
+        | Error::UnknownToken { .. }
         | Error::PromptTooLong { .. }
         | Error::EmptyPrompt
         | Error::ChunkTooShort { .. }
         | Error::TextTooShort { .. } => Some(USAGE),
+        Error::BadModel { .. } | Error::NotFinite { .. } | Error::Template(_) => Some(BAD_MODEL),
         Error::Interrupted => Some(interrupt::EXIT_CODE),
         Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
         _ => None,

@@ -31,7 +31,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     interrupt::catch().context("handling Ctrl-C")?;
     muser_memory::report_bus_errors(exit::BAD_MODEL)?;
     match cli.command {
-        Command::Run(args) => command::run::run(args),
+        Command::Run(args) => command::run::run(&args),
         Command::Inspect(args) => command::inspect::run(&args),
         Command::Plan(args) => command::plan::run(&args),
         Command::Tokenize(args) => command::tokenize::run(args),

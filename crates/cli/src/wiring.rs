@@ -30,14 +30,8 @@ pub struct Opened {
     pub report: LoadReport,
 }
 
-impl Opened {
-    /// Fails if the model file was written to while it was in use: what was computed from it is not to be trusted.
-    pub fn check_unchanged(&self) -> Result<()> {
-        Ok(self.engine.model().arena().check_unchanged()?)
-    }
-}
-
 /// How long a context a command needs.
+#[derive(Clone, Copy)]
 pub enum Context {
     /// What the user asked for.
     Asked(Ctx),

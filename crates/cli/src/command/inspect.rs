@@ -18,13 +18,13 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
         error => error.to_string(),
     });
     let out = with_header(&args.model, |gguf| {
-        Ok(if args.json { as_json(gguf, why_not) } else { as_text(gguf, why_not, args.tensors) })
+        Ok(if args.json { as_json(gguf, why_not.as_deref()) } else { as_text(gguf, why_not.as_deref(), args.tensors) })
     })?;
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_text(gguf: &Gguf<'_>, why_not: Option<String>, with_tensors: bool) -> String {
+fn as_text(gguf: &Gguf<'_>, why_not: Option<&str>, with_tensors: bool) -> String {
     let mut out = String::new();
     let (tensors, size) = (gguf.tensors(), gguf.file_len());
     let parameters: u64 = tensors.iter().map(n_elements).sum();
@@ -84,7 +84,7 @@ fn shortened(value: &Value<'_>) -> String {
     }
 }
 
-fn as_json(gguf: &Gguf<'_>, why_not: Option<String>) -> String {
+fn as_json(gguf: &Gguf<'_>, why_not: Option<&str>) -> String {
     let metadata: Map<String, serde_json::Value> = gguf
         .metadata()
         .iter()

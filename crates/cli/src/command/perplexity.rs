@@ -30,7 +30,6 @@ pub fn run(args: &PerplexityArgs) -> Result<ExitCode> {
     let started = Instant::now();
     let running = measure(&mut opened, &text, options)?;
     let elapsed = started.elapsed();
-    opened.check_unchanged()?;
 
     let (chunks, context) = (running.len(), args.ctx.get());
     let ppl = *running.last().context("a measurement has at least one chunk")?;

@@ -40,7 +40,7 @@ struct Report<'a> {
     decode_tokens_per_second: Option<f64>,
 }
 
-pub fn run(args: RunArgs) -> Result<ExitCode> {
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let prompt = match args.prompt.clone() {
         None if !stdin_is_terminal() => Some(read_prompt()?),
         prompt => prompt,
@@ -55,8 +55,8 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let opened = open(&args.model, &args.engine, Context::Asked(args.ctx))?;
     let mut talk = Talk { opened, sampler, seed, max_tokens: args.max_tokens };
     match prompt {
-        Some(prompt) => once(&args, &mut talk, prompt),
-        None => chat::run(&args, &mut talk),
+        Some(prompt) => once(args, &mut talk, prompt),
+        None => chat::run(args, &mut talk),
     }
 }
 
@@ -141,7 +141,6 @@ impl Talk {
         let Opened { engine, session, tokenizer, .. } = &mut self.opened;
         let generation = engine.generate(session, tokenizer, prompt, &mut self.sampler, self.max_tokens, on_event)?;
         let unread = written?.is_break();
-        self.opened.check_unchanged()?;
         // The end of the text may come in a piece without a token of its own.
         ids.truncate(generation.n_generated);
         Ok(Answer { text, ids, generation, unread })

@@ -1,5 +1,6 @@
 //! `muser tokenize`: the tokens of a text.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -33,7 +34,11 @@ pub fn run(args: TokenizeArgs) -> Result<ExitCode> {
         serde_json::to_string(&report)? + "\n"
     } else {
         let width = report.ids.iter().max().map_or(1, |id| id.to_string().len());
-        report.ids.iter().zip(&report.pieces).map(|(id, piece)| format!("{id:>width$}  {piece:?}\n")).collect()
+        let mut out = String::new();
+        for (id, piece) in report.ids.iter().zip(&report.pieces) {
+            let _ = writeln!(out, "{id:>width$}  {piece:?}");
+        }
+        out
     };
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)

@@ -201,7 +201,7 @@ fn a_path_that_holds_no_file_is_a_failure_that_names_it() {
 fn a_file_without_the_right_to_read_is_a_failure() {
     let place = Place::new();
     let path = place.holding(b"GGUF");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).expect("it is ours");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("it is ours");
     // To the superuser every file is open.
     if fs::File::open(&path).is_err() {
         assert!(run(&path).fails(1).contains("Permission denied"));

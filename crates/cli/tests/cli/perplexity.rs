@@ -28,7 +28,7 @@ fn the_first_chunk_is_as_hard_as_the_golden_data_say() {
     assert!((running[0] / truth - 1.0).abs() < 0.02, "{} and {truth}", running[0]);
 }
 
-/// The perplexity of SmolLM2 over the first chunk, with f32 activations.
+/// The perplexity of `SmolLM2` over the first chunk, with f32 activations.
 fn first_of_truth(golden: &Value) -> f64 {
     golden["smollm2-135m-q4_1"]["running_f32"][0].as_f64().expect("a number")
 }
@@ -54,8 +54,8 @@ fn a_text_that_can_not_be_measured_is_wrong_usage() {
     let said = perplexity(SMOLLM2, &file).fails(2);
     assert_eq!(said, "the text has 2 tokens, and one chunk needs 512");
     assert!(perplexity(MUSE[1], &file).args(["--ctx", "2"]).fails(2).contains("expected at least 3"));
-    perplexity(MUSE[1], &file).args(["--ctx", "0"]).is_refused();
-    perplexity(MUSE[1], &file).args(["--chunks", "0"]).is_refused();
+    perplexity(MUSE[1], &file).args(["--ctx", "0"]).refuses();
+    perplexity(MUSE[1], &file).args(["--chunks", "0"]).refuses();
     fs::write(&file, b"caf\xe9").expect("it can be written");
     let said = perplexity(MUSE[1], &file).fails(2);
     assert_eq!(said, format!("{} is not UTF-8 text: byte 3 is 0xe9", file.display()));

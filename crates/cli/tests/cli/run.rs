@@ -242,7 +242,7 @@ fn flags_that_can_not_be_are_wrong_usage() {
     ];
     for args in cases {
         let call = muser(["run"]).args(if args.is_empty() { &[][..] } else { &["/no/such/file"] }).args(args);
-        let said = call.is_refused();
+        let said = call.refuses();
         assert!(said.starts_with("error: "), "{args:?}: {said}");
     }
     let said = muser(["run", "--tier", "warp"]).args([model_path(MUSE[1])]).args(["hi"]).fails(2);

@@ -7,8 +7,10 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::{fs, thread};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 pub use pty::Terminal;
@@ -96,7 +98,7 @@ impl Muser {
     }
 
     /// As [`fails`](Self::fails) for flags that the parser of the command line refuses, which adds how to call it.
-    pub fn is_refused(self) -> String {
+    pub fn refuses(self) -> String {
         let done = self.run();
         done.expect_code(2);
         assert_eq!(done.stdout, "");
@@ -176,16 +178,23 @@ impl Running {
     }
 
     pub fn interrupt(&self) {
-        self.signal(rustix::process::Signal::INT);
+        self.signal(Signal::INT);
     }
 
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, signal).expect("the process is there");
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("the process is there");
     }
 
     /// Waits for its end. Its output from here on is collected.
     pub fn end(mut self) -> Done {
+        let pid = Pid::from_child(&self.0);
+        let (ended, has_ended) = mpsc::channel::<()>();
+        thread::spawn(move || {
+            // It would go on for ever; then the test fails, by the exit status.
+            if has_ended.recv_timeout(pty::PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
         let read = |from: Option<&mut dyn Read>| {
             let mut bytes = Vec::new();
             if let Some(from) = from {
@@ -198,6 +207,7 @@ impl Running {
             let stderr = scope.spawn(|| read(err.as_mut().map(|err| err as &mut dyn Read)));
             (read(out.as_mut().map(|out| out as &mut dyn Read)), stderr.join().expect("reading does not panic"))
         });
+        drop(ended);
         let status = self.0.wait().expect("it ends");
         Done::new(Output { status, stdout, stderr })
     }

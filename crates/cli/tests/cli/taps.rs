@@ -79,7 +79,8 @@ fn saved_values_show_by_how_much() {
     done.expect_code(1);
     let document: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
     let number = |key: &str| document[key].as_f64().unwrap_or_else(|| panic!("{key} of {document}"));
-    assert!(number("n_changed") > 0.0 && number("n") == 256.0 && number("worst_index") < 256.0);
+    assert_eq!(document["n"], 256);
+    assert!((1.0..=256.0).contains(&number("n_changed")) && (0.0..256.0).contains(&number("worst_index")));
     assert!((number("first") - number("second")).abs() > 0.0);
     // Hashes are all that two files need to be equal.
     let third = folder.save("third", MUSE[1], &[]);
@@ -136,6 +137,6 @@ fn taps_that_can_not_be_saved_are_an_error() {
     let done = call("/dev/full").run();
     done.expect_code(1);
     assert_eq!(done.stderr, "muser: writing /dev/full: No space left on device (os error 28)\n");
-    muser(["score", "/no/such/file", "--taps-values"]).is_refused();
-    muser(["taps", "diff", "one"]).is_refused();
+    muser(["score", "/no/such/file", "--taps-values"]).refuses();
+    muser(["taps", "diff", "one"]).refuses();
 }
