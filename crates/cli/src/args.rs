@@ -9,7 +9,7 @@ use muser_memory::LoadPolicy;
 /// Runs language models from GGUF files, mapped once and computed on in place.
 ///
 /// Results go to standard output, everything else to standard error.
-/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the memory plan or by --strict, 4 bad model file,
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the memory plan, 4 bad model file,
 /// 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "muser", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
