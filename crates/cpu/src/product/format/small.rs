@@ -212,13 +212,15 @@ impl Format for Nvfp4 {
 
     #[inline(always)]
     fn head<S: Ints>(s: S, group: &Self::Group) -> HalfUnitScales<S> {
-        let [b0, b1, b2, b3] = group.map(|block| block.d.map(e4m3_as_f16));
+        // The seven bits are those of the half that is 2^-8 times the scale: the fields line up, subnormals too.
+        let [b0, b1, b2, b3] = group.map(|block| u32::from_le_bytes(block.d));
+        let join = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let bytes = s.widen_words(zero_where_nan(join(b0, b1)), zero_where_nan(join(b2, b3)));
+        let mut halves = [0; 2 * UNITS];
+        s.store_i16(s.shl_i16(s.and_i16(bytes, s.splat_i16(0x7f)), 7), &mut halves);
         let mut scale = [0.0; 2 * UNITS];
-        if let [low, high] = scale.as_chunks_mut().0 {
-            let factor = s.splat(256.0 / 2.0);
-            let (first, second) = ([b0, b1], [b2, b3]);
-            s.store(s.mul(s.load_f16(&joined(first)), factor), low);
-            s.store(s.mul(s.load_f16(&joined(second)), factor), high);
+        for (scale, halves) in scale.as_chunks_mut().0.iter_mut().zip(halves.as_chunks().0) {
+            s.store(s.mul(s.load_f16(&halves.map(i16::cast_unsigned)), s.splat(256.0 / 2.0)), scale);
         }
         HalfUnitScales { scale, none: s.splat(0.0) }
     }
@@ -230,13 +232,11 @@ impl Format for Nvfp4 {
     }
 }
 
+/// Replaces the byte 0x7f, not a number in E4M3, by zero, which is what it stands for here.
 #[inline(always)]
-fn joined([[a, b, c, d], [e, f, g, h]]: [[u16; 4]; 2]) -> [u16; 8] {
-    [a, b, c, d, e, f, g, h]
-}
-
-/// The bits of the half that is an E4M3 scale times 2^-8: the fields line up, subnormals too.
-#[inline(always)]
-fn e4m3_as_f16(byte: u8) -> u16 {
-    if byte == 0x7f { 0 } else { u16::from(byte & 0x7f) << 7 }
+fn zero_where_nan(bytes: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // Of the low seven bits plus one, only 0x7f + 1 has the high bit, and no byte carries into the next.
+    let nan = (bytes & (0x7f * ONES)) + ONES & !bytes & (0x80 * ONES);
+    bytes & !((nan >> 7) * 0xff)
 }
