@@ -231,8 +231,10 @@ fn the_greatest_and_least_codes_and_activations_do_not_overflow() {
 fn scales_of_any_bits_give_the_bits_of_the_oracle() {
     let random = &mut Random::new(5);
     for ty in WeightType::ALL {
-        for n_token in [1, 5] {
-            let mut case = Case::new(random, ty, 256, 9, n_token);
+        for n_token in [1, 12] {
+            // Where blocks allow it, rows end in a short group, and what follows them must not matter.
+            let k = if ty.block_len() < 256 { 320 } else { 256 };
+            let mut case = Case::new(random, ty, k, 40, n_token);
             case.bytes.iter_mut().for_each(|byte| *byte = random.bits() as u8);
             case.check();
         }

@@ -237,6 +237,6 @@ impl Format for Nvfp4 {
 fn zero_where_nan(bytes: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     // Of the low seven bits plus one, only 0x7f + 1 has the high bit, and no byte carries into the next.
-    let nan = (bytes & (0x7f * ONES)) + ONES & !bytes & (0x80 * ONES);
+    let nan = ((bytes & (0x7f * ONES)) + ONES) & !bytes & (0x80 * ONES);
     bytes & !((nan >> 7) * 0xff)
 }
