@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use muser_engine::{PerplexityOptions, PerplexityProgress};
 use serde::Serialize;
 
+use super::warn_of_lost_bytes;
 use crate::args::PerplexityArgs;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -26,6 +27,7 @@ pub fn run(args: &PerplexityArgs) -> Result<ExitCode> {
     let name = args.file.display().to_string();
     let text = text(&name, std::fs::read(&args.file).with_context(|| format!("reading {name}"))?)?;
     let mut opened = open(&args.model, &args.engine, Context::Tokens(args.ctx.get()))?;
+    warn_of_lost_bytes(&opened.tokenizer, &text);
     let options = PerplexityOptions { chunk: args.ctx.get(), n_chunks: args.chunks.map(NonZero::get) };
     let started = Instant::now();
     let running = measure(&mut opened, &text, options)?;

@@ -13,6 +13,7 @@ use muser_text::template::{DateTime, Message, RenderOptions};
 use muser_text::{Affixes, Special};
 use serde::Serialize;
 
+use super::warn_of_lost_bytes;
 use crate::args::{RunArgs, SamplingArgs};
 use crate::exit::Usage;
 use crate::interrupt;
@@ -69,6 +70,7 @@ struct Talk {
 }
 
 fn once(args: &RunArgs, talk: &mut Talk, prompt: String) -> Result<ExitCode> {
+    warn_of_lost_bytes(&talk.opened.tokenizer, &prompt);
     let tokens = if args.raw {
         talk.opened.tokenizer.encode(&prompt, Special::Plain, Affixes::Model)
     } else if talk.opened.template.is_some() {

@@ -8,6 +8,7 @@ use muser_engine::{read_tokenizer, with_header};
 use muser_text::{Affixes, Special};
 use serde::Serialize;
 
+use super::warn_of_lost_bytes;
 use crate::args::TokenizeArgs;
 use crate::exit;
 use crate::terminal::{print, read_stdin};
@@ -26,6 +27,7 @@ pub fn run(args: TokenizeArgs) -> Result<ExitCode> {
     let tokenizer = tokenizer.map_err(|error| exit::of_opening(error, force_pre.is_some()))?;
     let special = if args.special { Special::Parse } else { Special::Plain };
     let affixes = if args.bos { Affixes::Model } else { Affixes::None };
+    warn_of_lost_bytes(&tokenizer, &text);
     let ids = tokenizer.encode(&text, special, affixes);
     let piece = |&id: &u32| String::from_utf8_lossy(tokenizer.token_bytes(id).unwrap_or_default()).into_owned();
     let pieces = ids.iter().map(piece).collect();

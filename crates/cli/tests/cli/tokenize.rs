@@ -67,3 +67,17 @@ fn another_pre_tokenizer_can_be_forced_if_it_is_known() {
     let said = tokenize(SMOLLM2).args(["x", "--force-pre", "no-such"]).fails(2);
     assert!(said.contains("no-such"), "{said}");
 }
+
+#[test]
+fn what_no_token_can_express_is_said() {
+    // SmolLM2's vocabulary has no token for the control character 4.
+    let done = tokenize(SMOLLM2).args(["--json"]).stdin("a\u{4}b").run();
+    done.expect_code(0);
+    assert_eq!(
+        done.stderr.trim_end(),
+        "muser: 1 of the text's 3 bytes have no token in this vocabulary and are left out"
+    );
+    let done = tokenize(GEMMA3).args(["--json"]).stdin("a\u{4}b").run();
+    done.expect_code(0);
+    assert_eq!(done.stderr, "");
+}

@@ -12,6 +12,7 @@ use muser_text::template::Message;
 use rustyline::DefaultEditor;
 use rustyline::error::{ReadlineError, Signal};
 
+use super::super::warn_of_lost_bytes;
 use super::Talk;
 use crate::args::RunArgs;
 use crate::exit::{self, Usage};
@@ -59,6 +60,7 @@ pub(super) fn run(args: &RunArgs, talk: &mut Talk) -> Result<ExitCode> {
                 eprintln!("{command} is not a command; /help lists them");
             }
             _ => {
+                warn_of_lost_bytes(&talk.opened.tokenizer, &text);
                 messages.push(Message::new("user", text));
                 if answer(talk, &mut messages)?.is_break() {
                     break;
