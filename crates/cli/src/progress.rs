@@ -1,10 +1,11 @@
 //! Bars for work that takes long.
 
+use std::fmt::Write;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// How long something may take before a bar appears.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -23,9 +24,14 @@ pub struct Progress {
 impl Progress {
     /// Work of `total` steps, counted in `unit`s.
     pub fn new(what: &str, unit: &str, total: usize) -> Self {
-        let template =
-            format!("{{spinner}} {what} {{bar:30}} {{human_pos}}/{{human_len}} {unit} {{msg}}({{eta}} left)");
+        let template = format!("{{spinner}} {what} {{bar:30}} {{human_pos}}/{{human_len}} {unit} {{msg}}{{left}}");
         let style = ProgressStyle::with_template(&template).expect("the template is well-formed");
+        let style = style.with_key("left", |state: &ProgressState, out: &mut dyn Write| {
+            // There is no telling before the first step is done.
+            if state.pos() > 0 {
+                let _ = write!(out, "({:#} left)", HumanDuration(state.eta()));
+            }
+        });
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::hidden()).with_style(style);
         let (over, is_over) = mpsc::channel();
         let late = bar.clone();

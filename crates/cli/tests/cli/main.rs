@@ -5,6 +5,7 @@ mod chat;
 mod inspect;
 mod interrupts;
 mod perplexity;
+mod plan;
 mod run;
 mod score;
 mod support;

@@ -25,6 +25,14 @@ fn ids_are_those_of_the_golden_data_with_and_without_control_tokens() {
 }
 
 #[test]
+fn control_tokens_in_a_text_act_only_when_asked() {
+    let ids_of =
+        |args: &[&str]| ids(&tokenize(SMOLLM2).args(["<|im_start|>x", "--json"]).args(args).prints_json()["ids"]);
+    assert_eq!(ids_of(&["--special"]), [1, 104]);
+    assert!(ids_of(&[]).len() > 2 && !ids_of(&[]).contains(&1));
+}
+
+#[test]
 fn a_text_may_be_an_argument_or_standard_input() {
     let expected = tokenize(SMOLLM2).args(["two words"]).prints();
     assert_eq!(tokenize(SMOLLM2).stdin("two words").prints(), expected);
