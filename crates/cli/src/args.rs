@@ -18,6 +18,12 @@ pub struct Cli {
     pub command: Command,
 }
 
+const SCORE_ABOUT: &str = r#"Score given continuations: JSON lines in, JSON lines out
+
+Reads lines {"ids":[…],"next":[…]} from standard input and answers each with
+{"steps":[{"id":i,"logprob":x,"top":[[id,x],…]},…]}: the natural logarithm of the probability of each token of
+"next", given "ids" and what of "next" stands before it, over the full vocabulary."#;
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Stream an answer to a prompt, or chat interactively without one
@@ -31,10 +37,7 @@ pub enum Command {
     /// Show the tokens of a text
     Tokenize(TokenizeArgs),
     /// Score given continuations: JSON lines in, JSON lines out
-    ///
-    /// Reads lines {"ids":[…],"next":[…]} from standard input and answers each with
-    /// {"steps":[{"id":i,"logprob":x,"top":[[id,x],…]},…]}: the natural logarithm of the probability of each token of
-    /// "next", given "ids" and what of "next" stands before it, over the full vocabulary.
+    #[command(long_about = SCORE_ABOUT)]
     Score(ScoreArgs),
     /// Measure the perplexity of a text file
     Perplexity(PerplexityArgs),

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("muser: {}", exit::message(&error));
+            terminal::warn(format_args!("{}", exit::message(&error)));
             exit::code_of(&error)
         }
     }

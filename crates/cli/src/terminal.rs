@@ -1,5 +1,6 @@
 //! Standard input and output, and numbers as a person reads them.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Read, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,6 +20,16 @@ pub fn print(text: &str) -> Result<ControlFlow<()>> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         Err(error) => Err(error).context("writing to standard output"),
     }
+}
+
+/// Writes a line to standard error. That nobody can read it is no reason to fail.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Says something that a person should know, and who says it.
+pub fn warn(line: fmt::Arguments<'_>) {
+    say(format_args!("muser: {line}"));
 }
 
 /// All of standard input, which has to be text.

@@ -19,7 +19,7 @@ use crate::args::{Ctx, EngineArgs};
 use crate::exit::{self, Usage};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::terminal::counted;
+use crate::terminal::{counted, warn};
 
 /// A model, opened, with an engine that runs it.
 pub struct Opened {
@@ -51,7 +51,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
     if let Ok(processors) = available_parallelism()
         && threads > processors
     {
-        eprintln!("muser: {threads} threads share {}, which is slower", counted(processors.get(), "processor"));
+        warn(format_args!("{threads} threads share {}, which is slower", counted(processors.get(), "processor")));
     }
     // A backend that can't be had is found before a model is loaded.
     let backend = backend(args, threads)?;
@@ -67,18 +67,18 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
     let loaded = load(path, &options).map_err(|error| exit::of_opening(error, args.force_pre.is_some()));
     let Loaded { model, tokenizer, template, n_ctx, report, .. } = loaded?;
     for key in &report.unknown_keys {
-        eprintln!("muser: {}: metadata key {key:?} is not known to this version and has no effect", path.display());
+        warn(format_args!("{}: metadata key {key:?} is not known to this version and has no effect", path.display()));
     }
     let n_ctx_train = model.spec().n_ctx_train;
     if n_ctx > n_ctx_train {
-        eprintln!("muser: a context of {n_ctx} tokens is longer than the {n_ctx_train} the model was trained for");
+        warn(format_args!("a context of {n_ctx} tokens is longer than the {n_ctx_train} the model was trained for"));
     } else if matches!(context, Context::Asked(Ctx::Auto)) && n_ctx < n_ctx_train {
-        eprintln!(
-            "muser: a context of {n_ctx} tokens fits into memory, of the {n_ctx_train} the model was trained for"
-        );
+        warn(format_args!(
+            "a context of {n_ctx} tokens fits into memory, of the {n_ctx_train} the model was trained for"
+        ));
     }
     if let Residency::Refused { locked_bytes, wanted_bytes, reason } = &report.weights.residency {
-        eprintln!("muser: {locked_bytes} of {wanted_bytes} bytes are locked into memory: {reason}");
+        warn(format_args!("{locked_bytes} of {wanted_bytes} bytes are locked into memory: {reason}"));
     }
     let room = || format!("making room for a context of {} (--ctx)", counted(n_ctx, "token"));
     let engine = Engine::new(model, backend, n_batch, n_ctx).with_context(room)?;

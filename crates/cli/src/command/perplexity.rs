@@ -12,7 +12,7 @@ use super::warn_of_lost_bytes;
 use crate::args::PerplexityArgs;
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::terminal::{counted, print, rate, text};
+use crate::terminal::{counted, print, rate, text, warn};
 use crate::wiring::{Context, Opened, open};
 
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ pub fn run(args: &PerplexityArgs) -> Result<ExitCode> {
     let _ = print(&out)?;
     let tokens = chunks * context;
     if let Some(rate) = rate(tokens, elapsed) {
-        eprintln!("muser: {} at {rate:.1} tok/s, {}", counted(tokens, "token"), opened.engine.describe_backend());
+        warn(format_args!("{} at {rate:.1} tok/s, {}", counted(tokens, "token"), opened.engine.describe_backend()));
     }
     Ok(ExitCode::SUCCESS)
 }

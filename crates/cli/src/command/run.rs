@@ -18,7 +18,7 @@ use crate::args::{RunArgs, SamplingArgs};
 use crate::exit::Usage;
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::terminal::{bytes, counted, grouped, print, rate, read_stdin, stdin_is_terminal};
+use crate::terminal::{bytes, counted, grouped, print, rate, read_stdin, say, stdin_is_terminal, warn};
 use crate::wiring::{Context, Opened, open};
 
 /// One answer, as `--json` prints it.
@@ -80,7 +80,7 @@ fn once(args: &RunArgs, talk: &mut Talk, prompt: String) -> Result<ExitCode> {
     } else if args.system.is_some() {
         return Err(Usage(format!("{} has no chat template, so --system has no place", args.model.display())).into());
     } else {
-        eprintln!("muser: {} has no chat template; the prompt is continued as it is", args.model.display());
+        warn(format_args!("{} has no chat template; the prompt is continued as it is", args.model.display()));
         talk.opened.tokenizer.encode(&prompt, Special::Plain, Affixes::Model)
     };
     let answer = talk.answer(&tokens, !args.json)?;
@@ -88,7 +88,7 @@ fn once(args: &RunArgs, talk: &mut Talk, prompt: String) -> Result<ExitCode> {
         let _ = print(&(serde_json::to_string(&talk.report(&answer))? + "\n"))?;
     } else if !answer.unread {
         let _ = print("\n")?;
-        eprintln!("[{} | {} | seed {}]", talk.loaded(), answer.summary(), talk.seed);
+        say(format_args!("[{} | {} | seed {}]", talk.loaded(), answer.summary(), talk.seed));
     }
     Ok(match answer.generation.finish {
         Finish::Interrupted if !answer.unread => ExitCode::from(interrupt::EXIT_CODE),

@@ -1,6 +1,6 @@
 //! `muser run` with a prompt.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 
 use muser_tests::model::{GEMMA3, MUSE, SMOLLM2};
@@ -271,9 +271,22 @@ fn a_closed_standard_output_ends_the_answer_quietly() {
     assert_eq!(done.stderr, "");
 }
 
+/// A file that takes nothing.
+fn full() -> File {
+    OpenOptions::new().write(true).open("/dev/full").expect("the system has it")
+}
+
+#[test]
+fn what_standard_error_can_not_take_is_left_unsaid() {
+    let call = |prompt| muser(["run", "--raw", "--ctx", "8", "-n", "1"]).args([model_path(MUSE[1])]).args([prompt]);
+    let done = call("hi").stderr(full()).run();
+    done.expect_code(0);
+    assert!(done.stdout.ends_with('\n'));
+    call("much too long").stderr(full()).run().expect_code(2);
+}
+
 #[test]
 fn a_full_disk_is_an_error() {
-    let full = || OpenOptions::new().write(true).open("/dev/full").expect("the system has it");
     let model = model_path(MUSE[1]);
     let model = model.to_str().expect("a path");
     let calls = [

@@ -58,6 +58,12 @@ impl Muser {
         self
     }
 
+    /// Where its standard error goes; without this, it is collected.
+    pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
+        self.command.stderr(to);
+        self
+    }
+
     /// Waits for its end.
     pub fn run(mut self) -> Done {
         let mut child = self.command.spawn().expect("the binary starts");

@@ -16,7 +16,7 @@ use super::super::warn_of_lost_bytes;
 use super::Talk;
 use crate::args::RunArgs;
 use crate::exit::{self, Usage};
-use crate::terminal::print;
+use crate::terminal::{print, say, warn};
 
 /// What to do when a conversation has outgrown its context.
 const FULL: &str = "; /clear starts a new conversation";
@@ -26,8 +26,7 @@ const HELP: &str = "\
 /clear   start a new conversation
 /exit    leave; so does Ctrl-D
 A line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of several lines.
-Ctrl-C ends an answer, and empties a line.
-";
+Ctrl-C ends an answer, and empties a line.";
 
 /// What a person typed.
 enum Input {
@@ -44,8 +43,8 @@ pub(super) fn run(args: &RunArgs, talk: &mut Talk) -> Result<ExitCode> {
     let system = || args.system.iter().map(|system| Message::new("system", system.as_str())).collect::<Vec<_>>();
     let mut messages = system();
     let mut prompt = Prompt::open()?;
-    eprintln!("[{} | {} | seed {}]", talk.loaded(), talk.opened.engine.describe_backend(), talk.seed);
-    eprintln!("/help lists what can be typed.");
+    say(format_args!("[{} | {} | seed {}]", talk.loaded(), talk.opened.engine.describe_backend(), talk.seed));
+    say(format_args!("/help lists what can be typed."));
     loop {
         let text = match prompt.read()? {
             Input::Nothing => continue,
@@ -53,11 +52,11 @@ pub(super) fn run(args: &RunArgs, talk: &mut Talk) -> Result<ExitCode> {
             Input::Text(text) => text,
         };
         match text.trim() {
-            "/help" => eprint!("{HELP}"),
+            "/help" => say(format_args!("{HELP}")),
             "/exit" => break,
             "/clear" => messages = system(),
             command if command.starts_with('/') && !command.contains(char::is_whitespace) => {
-                eprintln!("{command} is not a command; /help lists them");
+                say(format_args!("{command} is not a command; /help lists them"));
             }
             _ => {
                 warn_of_lost_bytes(&talk.opened.tokenizer, &text);
@@ -81,19 +80,19 @@ fn answer(talk: &mut Talk, messages: &mut Vec<Message>) -> Result<ControlFlow<()
         Err(error) => {
             messages.pop();
             let is_full = matches!(error.downcast_ref(), Some(muser_engine::Error::PromptTooLong { .. }));
-            eprintln!("muser: {}{}", exit::message(&error), if is_full { FULL } else { "" });
+            warn(format_args!("{}{}", exit::message(&error), if is_full { FULL } else { "" }));
             return Ok(ControlFlow::Continue(()));
         }
     };
     let unread = answer.unread || print("\n")?.is_break();
-    eprintln!("[{}]", answer.summary());
+    say(format_args!("[{}]", answer.summary()));
     if answer.ids.is_empty() {
         messages.pop();
     } else {
         messages.push(Message::new("assistant", answer.text));
     }
     if answer.generation.finish == Finish::ContextFull {
-        eprintln!("muser: the context is full{FULL}");
+        warn(format_args!("the context is full{FULL}"));
     }
     Ok(if unread { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
@@ -111,7 +110,7 @@ impl Prompt {
         if let Some(history) = history.as_ref().filter(|history| history.exists())
             && let Err(error) = editor.load_history(history)
         {
-            eprintln!("muser: {}: the history can't be read: {error}", history.display());
+            warn(format_args!("{}: the history can't be read: {error}", history.display()));
         }
         Ok(Self { editor, history })
     }
@@ -155,7 +154,7 @@ impl Prompt {
         if let Some(history) = &self.history
             && let Err(error) = added.map_err(io::Error::other).and_then(|_| append(&mut self.editor, history))
         {
-            eprintln!("muser: {}: the history can't be saved: {error}", history.display());
+            warn(format_args!("{}: the history can't be saved: {error}", history.display()));
             self.history = None;
         }
     }
