@@ -184,6 +184,16 @@ fn a_conversation_that_outgrew_its_context_says_what_to_do() {
 }
 
 #[test]
+fn a_message_that_does_not_fit_is_taken_back() {
+    let state = state();
+    let mut chat = Chat::start(state.path(), &["--ctx", "64", "-n", "2"]);
+    assert!(chat.ask(&"word ".repeat(60)).contains("the context holds 64"));
+    let shown = chat.ask("Hi.");
+    assert!(shown.contains("answer 2 tokens"), "{shown}");
+    chat.leave(CTRL_D);
+}
+
+#[test]
 fn a_history_that_can_not_be_kept_does_not_end_the_chat() {
     let state = state();
     // Where the folder should be, there is a file.
