@@ -18,11 +18,12 @@ pub struct Cli {
     pub command: Command,
 }
 
-const SCORE_ABOUT: &str = r#"Score given continuations: JSON lines in, JSON lines out
-
-Reads lines {"ids":[…],"next":[…]} from standard input and answers each with
-{"steps":[{"id":i,"logprob":x,"top":[[id,x],…]},…]}: the natural logarithm of the probability of each token of
-"next", given "ids" and what of "next" stands before it, over the full vocabulary."#;
+const SCORE_ABOUT: &str = "Score given continuations: JSON lines in, JSON lines out\n\n\
+Reads lines from standard input and answers each with one:\n\n  \
+{\"ids\":[…],\"next\":[…]}\n  \
+{\"steps\":[{\"id\":i,\"logprob\":x,\"top\":[[id,x],…]},…]}\n\n\
+A step has the natural logarithm of the probability of a token of \"next\", given \"ids\" and what of \"next\" stands \
+before it, over the full vocabulary.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
