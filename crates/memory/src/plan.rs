@@ -180,16 +180,13 @@ impl PlanRequest {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { n_ctx, n_slot, needed_bytes, available_bytes, source, largest_ctx, most_slots } = self;
-        write!(
-            f,
-            "context {n_ctx} with {n_slot} slots takes {needed_bytes} bytes, {source} leaves {available_bytes}; "
-        )?;
+        let slots = |n: usize| if n == 1 { "1 slot".to_owned() } else { format!("{n} slots") };
+        let asked = slots(*n_slot);
+        write!(f, "context {n_ctx} with {asked} takes {needed_bytes} bytes, {source} leaves {available_bytes}; ")?;
         match (largest_ctx, most_slots) {
-            (Some(ctx), Some(slots)) => {
-                write!(f, "context {ctx} with {n_slot} slots, or {n_ctx} with {slots}, would fit")
-            }
-            (Some(ctx), None) => write!(f, "context {ctx} with {n_slot} slots would fit"),
-            (None, Some(slots)) => write!(f, "context {n_ctx} with {slots} slots would fit"),
+            (Some(ctx), Some(most)) => write!(f, "context {ctx} with {asked}, or {n_ctx} with {most}, would fit"),
+            (Some(ctx), None) => write!(f, "context {ctx} with {asked} would fit"),
+            (None, Some(most)) => write!(f, "context {n_ctx} with {} would fit", slots(*most)),
             (None, None) => f.write_str("no context and no number of slots would fit"),
         }
     }
