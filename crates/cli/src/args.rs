@@ -51,7 +51,7 @@ pub enum Command {
 #[command(next_help_heading = "Computing")]
 pub struct EngineArgs {
     /// Threads that compute [default: the physical cores available]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub threads: Option<NonZero<usize>>,
     /// Compute with f32 activations on the slow reference backend
     #[arg(long)]
@@ -60,7 +60,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "reference")]
     pub tier: Option<String>,
     /// Tokens processed at once; the answer does not depend on it
-    #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH)]
+    #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH, value_parser = parse_count)]
     pub batch: NonZero<usize>,
     /// How weights come into memory
     #[arg(long, value_name = "PATH", value_enum, default_value_t = Load::Auto)]
@@ -105,25 +105,25 @@ pub struct RunArgs {
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     pub temp: f32,
     /// Keep the K likeliest tokens; 0 keeps all
     #[arg(long, value_name = "K", default_value_t = 40)]
     pub top_k: usize,
     /// Keep the likeliest tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub top_p: f32,
     /// Keep tokens at least this likely, relative to the likeliest
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
     pub min_p: f32,
     /// Divide (or, if negative, multiply) the logits of recent tokens by this
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub repetition_penalty: f32,
     /// Lower the logits of recent tokens by this
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub presence_penalty: f32,
     /// Lower the logits of recent tokens by this for each time they occurred
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub frequency_penalty: f32,
     /// How many recent tokens the penalties look at
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -153,10 +153,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
     pub ctx: Ctx,
     /// Conversations held at once
-    #[arg(long, value_name = "N", default_value_t = NonZero::<usize>::MIN)]
+    #[arg(long, value_name = "N", default_value_t = NonZero::<usize>::MIN, value_parser = parse_count)]
     pub slots: NonZero<usize>,
     /// Tokens processed at once
-    #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH)]
+    #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH, value_parser = parse_count)]
     pub batch: NonZero<usize>,
     /// How weights come into memory
     #[arg(long, value_name = "PATH", value_enum, default_value_t = Load::Auto)]
@@ -217,7 +217,7 @@ pub struct PerplexityArgs {
     #[arg(long, value_name = "N", default_value = "512")]
     pub ctx: NonZero<usize>,
     /// Most chunks [default: all whole ones]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub chunks: Option<NonZero<usize>>,
     /// Print one JSON document
     #[arg(long)]
@@ -277,6 +277,18 @@ pub enum Ctx {
     Tokens(NonZero<usize>),
 }
 
+/// More threads than this compute nothing faster on any machine, and a system may not survive being asked for them.
+const MAX_THREADS: usize = 512;
+
+fn parse_threads(text: &str) -> Result<NonZero<usize>, String> {
+    let threads = text.parse().ok().filter(|threads: &NonZero<usize>| threads.get() <= MAX_THREADS);
+    threads.ok_or_else(|| format!("expected a number from 1 to {MAX_THREADS}"))
+}
+
+fn parse_count(text: &str) -> Result<NonZero<usize>, String> {
+    text.parse().map_err(|_| "expected a number above 0".to_owned())
+}
+
 fn parse_ctx(text: &str) -> Result<Ctx, String> {
     if text == "auto" {
         return Ok(Ctx::Auto);
@@ -292,6 +304,14 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn threads_have_an_upper_bound() {
+        assert_eq!(parse_threads("512"), Ok(NonZero::new(512).expect("not zero")));
+        for wrong in ["0", "513", "18446744073709551615", "99999999999999999999", "two"] {
+            assert!(parse_threads(wrong).is_err(), "{wrong:?} was taken for a number of threads");
+        }
     }
 
     #[test]

@@ -29,13 +29,16 @@ impl std::error::Error for Usage {}
 
 /// An error of opening a model. A pre-tokeniser that nobody knows is the flag's fault where it was forced.
 pub fn of_opening(error: muser_engine::Error, is_pre_forced: bool) -> anyhow::Error {
-    if is_pre_forced
-        && let muser_engine::Error::BadModel { source, .. } = &error
-        && let muser_engine::BadModel::Text(unknown @ TextError::UnknownPreTokenizer { .. }) = &**source
-    {
-        return Usage(format!("--force-pre: {unknown}")).into();
+    use muser_engine::BadModel;
+    match &error {
+        muser_engine::Error::BadModel { source, .. } if is_pre_forced => match &**source {
+            blamed @ (BadModel::Text(TextError::UnknownPreTokenizer { .. }) | BadModel::NoPreTokenizer { .. }) => {
+                Usage(format!("--force-pre: {blamed}")).into()
+            }
+            _ => error.into(),
+        },
+        _ => error.into(),
     }
-    error.into()
 }
 
 /// An error and its causes in one line. A cause that the error before it already ends with is not said again.
@@ -83,7 +86,16 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::EmptyPrompt
         | Error::ChunkTooShort { .. }
         | Error::TextTooShort { .. } => Some(USAGE),
-        Error::BadModel { .. } | Error::NotFinite { .. } | Error::Template(_) => Some(BAD_MODEL),
+        // A thread that the system does not give is nobody's fault.
+        Error::Template(TemplateError::Thread(_)) => None,
+        Error::BadModel { source, .. }
+            if matches!(**source, muser_engine::BadModel::Template(TemplateError::Thread(_))) =>
+        {
+            None
+        }
+        Error::BadModel { .. } | Error::NotFinite { .. } | Error::NothingRendered | Error::Template(_) => {
+            Some(BAD_MODEL)
+        }
         Error::Interrupted => Some(interrupt::EXIT_CODE),
         Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
         _ => None,

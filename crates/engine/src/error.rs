@@ -31,6 +31,9 @@ pub enum Error {
     /// The chat template failed.
     #[error(transparent)]
     Template(#[from] muser_text::template::TemplateError),
+    /// The chat template's text holds nothing of the messages.
+    #[error("the chat template leaves out all that was said; --raw continues a text without it")]
+    NothingRendered,
     /// A request without a token to start from.
     #[error("nothing to continue: the prompt has no tokens, and the vocabulary has no token that begins a text")]
     EmptyPrompt,
@@ -86,6 +89,20 @@ pub enum BadModel {
     /// Its header.
     #[error(transparent)]
     Gguf(#[from] muser_gguf::Error),
+    /// It is one of several files that make a model.
+    #[error("shard {} of {count} of a set; sets of files can't be run yet, join them into one file", index + 1)]
+    Shard {
+        /// Its place, from 0.
+        index: u64,
+        /// Files of the set.
+        count: u64,
+    },
+    /// A pre-tokeniser was forced on a vocabulary that has no use for one.
+    #[error("a vocabulary of kind {model:?} does not use a pre-tokeniser, so none can be forced")]
+    NoPreTokenizer {
+        /// The kind.
+        model: String,
+    },
     /// Its shape or tensors.
     #[error(transparent)]
     Model(#[from] muser_model::Error),

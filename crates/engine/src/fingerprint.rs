@@ -5,7 +5,7 @@
 //! 0       magic     8 bytes, "MUSERTAP"
 //! 8       version   u32, 1
 //! 12      values    u32, 1 when records carry their values, else 0
-//! 16      records   until the end of the file:
+//! 16      records:
 //!           tap       u32, index into `Tap::ALL`
 //!           layer     u32, 0xffff_ffff for none
 //!           sequence  u32
@@ -13,6 +13,7 @@
 //!           len       u32, number of values
 //!           hash      u64, FNV-1a over the values' little-endian bytes
 //!           values    len × f32, where the header says so
+//!         end       u32, 0xffff_ffff where a tap would be, and u64, the number of records
 //! ```
 //!
 //! All numbers are little-endian. Records lie in the order in which the run reached them, which depends on how it was cut
@@ -26,6 +27,8 @@ use muser_model::{Tap, TapPoint, TapSink};
 const MAGIC: &[u8; 8] = b"MUSERTAP";
 const VERSION: u32 = 1;
 const NO_LAYER: u32 = u32::MAX;
+/// Stands where a tap would, behind the last record. A file without it was not finished.
+const END: u32 = u32::MAX;
 /// More values than any tap has; a larger count is a damaged file.
 const MAX_VALUES: u32 = 1 << 24;
 
@@ -70,6 +73,7 @@ pub struct TapWriter<W> {
     out: W,
     values: bool,
     sequence: u32,
+    n_records: u64,
     failed: Option<io::Error>,
 }
 
@@ -82,7 +86,7 @@ impl<W: Write> TapWriter<W> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         out.write_all(&u32::from(values).to_le_bytes())?;
-        Ok(Self { out, values, sequence: 0, failed: None })
+        Ok(Self { out, values, sequence: 0, n_records: 0, failed: None })
     }
 
     /// Records that follow belong to the next sequence.
@@ -96,6 +100,8 @@ impl<W: Write> TapWriter<W> {
     /// The first write that failed.
     pub fn finish(mut self) -> io::Result<()> {
         self.failed.take().map_or(Ok(()), Err)?;
+        self.out.write_all(&END.to_le_bytes())?;
+        self.out.write_all(&self.n_records.to_le_bytes())?;
         self.out.flush()
     }
 
@@ -111,6 +117,7 @@ impl<W: Write> TapWriter<W> {
                 self.out.write_all(&value.to_le_bytes())?;
             }
         }
+        self.n_records += 1;
         Ok(())
     }
 }
@@ -136,8 +143,8 @@ pub enum TapFileError {
     /// Reading failed.
     #[error(transparent)]
     Io(io::Error),
-    /// The file ends inside its header or a record.
-    #[error("the file is cut short: it ends inside its header or a record")]
+    /// The file ends before its end mark: it was cut, or the run that wrote it did not finish.
+    #[error("the file is cut short, or the run that wrote it did not finish")]
     CutShort,
     /// Another kind of file.
     #[error("not a file of taps: it starts with \"{}\"", found.escape_ascii())]
@@ -160,6 +167,14 @@ pub enum TapFileError {
         tap: u32,
         /// Its number of values.
         len: u32,
+    },
+    /// The end mark counts other records than there are.
+    #[error("the file has {found} records, and says that it has {stated}")]
+    Count {
+        /// What the end mark says.
+        stated: u64,
+        /// What there are.
+        found: usize,
     },
     /// The same tap of the same token twice.
     #[error("record {index} repeats an earlier one")]
@@ -210,13 +225,16 @@ impl TapFile {
         let has_values = read_u32(&mut from)? != 0;
         let mut records = BTreeMap::new();
         for index in 0.. {
-            let mut first = [0; 4];
-            // The end of the file is where a record would begin, and nowhere else.
-            match from.read(&mut first[..1])? {
-                0 => break,
-                _ => from.read_exact(&mut first[1..])?,
+            let tap = read_u32(&mut from)?;
+            if tap == END {
+                let mut stated = [0; 8];
+                from.read_exact(&mut stated)?;
+                let stated = u64::from_le_bytes(stated);
+                if stated != index as u64 {
+                    return Err(TapFileError::Count { stated, found: index });
+                }
+                break;
             }
-            let tap = u32::from_le_bytes(first);
             let mut field = || read_u32(&mut from);
             let (layer, sequence, pos, len) = (field()?, field()?, field()?, field()?);
             let mut hash = [0; 8];
@@ -392,9 +410,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_inside_a_record_is_refused() {
+    fn a_file_cut_anywhere_is_refused() {
         let whole = file(true, &[(point(Tap::K, Some(2), 7), &[1.0, -2.0])]);
-        for len in (0..whole.len()).filter(|&len| len != 16) {
+        for len in 0..whole.len() {
             assert!(TapFile::read(&whole[..len]).is_err(), "{len} of {} bytes were taken for a file", whole.len());
         }
     }

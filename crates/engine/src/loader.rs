@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muser_gguf::{Gguf, Metadata};
+use muser_gguf::{Gguf, Metadata, Shard};
 use muser_memory::{Arena, Device, ModelFile, OnProgress, Plan};
 use muser_model::{Model, ModelSpec, regions};
 use muser_text::template::ChatTemplate;
@@ -70,7 +70,7 @@ pub fn load(
     let bad = |source| bad(path, source);
     let mapping = Arc::clone(file.mapping());
     let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
-    let (spec, unknown_keys) = ModelSpec::read(&gguf).map_err(|error| bad(error.into()))?;
+    let (spec, unknown_keys) = read_spec(&gguf).map_err(bad)?;
     let (n_ctx, plan) = plan(&spec, weight_bytes(&gguf), options.weights.policy, options.plan)?;
     let tokenizer = read_tokenizer(&gguf, options.force_pre.as_deref()).map_err(bad)?;
     let template = read_template(&gguf, &tokenizer).map_err(bad)?;
@@ -93,7 +93,7 @@ pub fn check(path: &Path) -> Result<(), Error> {
     let mapping = Arc::clone(file.mapping());
     let bad = |source| bad(path, source);
     let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
-    let (spec, _) = ModelSpec::read(&gguf).map_err(|error| bad(error.into()))?;
+    let (spec, _) = read_spec(&gguf).map_err(bad)?;
     let tokenizer = read_tokenizer(&gguf, None).map_err(bad)?;
     read_template(&gguf, &tokenizer).map_err(bad)?;
     let arena = Arena::new(&Device::host(), vec![file], regions(&gguf)).map_err(|error| bad(error.into()))?;
@@ -125,6 +125,14 @@ fn bad(path: &Path, source: BadModel) -> Error {
     Error::BadModel { path: path.to_owned(), source: Box::new(source) }
 }
 
+/// The shape of a model that is whole in one file, and the keys that are not known.
+fn read_spec(gguf: &Gguf<'_>) -> Result<(ModelSpec, Vec<String>), BadModel> {
+    match gguf.shard()? {
+        Some(Shard { index, count, .. }) if count > 1 => Err(BadModel::Shard { index, count }),
+        _ => Ok(ModelSpec::read(gguf)?),
+    }
+}
+
 /// Bytes of all tensors of a file.
 pub fn weight_bytes(gguf: &Gguf<'_>) -> u64 {
     gguf.tensors().iter().map(muser_gguf::TensorInfo::size_bytes).sum()
@@ -137,6 +145,10 @@ pub fn weight_bytes(gguf: &Gguf<'_>) -> u64 {
 pub fn read_tokenizer(gguf: &Gguf<'_>, force_pre: Option<&str>) -> Result<Tokenizer, BadModel> {
     let metadata = gguf.metadata();
     let bytes = |key| metadata.opt_strs(key).map(|strs| strs.map(|strs| strs.iter().map(|text| text.as_bytes())));
+    let model = metadata.str("tokenizer.ggml.model")?;
+    if force_pre.is_some() && model == "llama" {
+        return Err(BadModel::NoPreTokenizer { model: model.to_owned() });
+    }
     let tokens = metadata.strs("tokenizer.ggml.tokens")?;
     let token_types = opt_array(metadata, "tokenizer.ggml.token_type", tokens.len(), Metadata::opt_i32s)?;
     let scores = opt_array(metadata, "tokenizer.ggml.scores", tokens.len(), Metadata::opt_floats)?;
@@ -154,11 +166,7 @@ pub fn read_tokenizer(gguf: &Gguf<'_>, force_pre: Option<&str>) -> Result<Tokeni
         add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
         add_eos: metadata.opt_bool("tokenizer.ggml.add_eos_token")?,
         add_space_prefix: metadata.opt_bool("tokenizer.ggml.add_space_prefix")?,
-        ..VocabSpec::new(
-            metadata.str("tokenizer.ggml.model")?,
-            tokens.iter().map(|text| text.as_bytes()),
-            bytes("tokenizer.ggml.merges")?,
-        )
+        ..VocabSpec::new(model, tokens.iter().map(|text| text.as_bytes()), bytes("tokenizer.ggml.merges")?)
     };
     Ok(Tokenizer::new(spec)?)
 }

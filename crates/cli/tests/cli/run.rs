@@ -314,7 +314,8 @@ fn a_file_that_is_cut_while_it_is_used_is_named() {
     OpenOptions::new().write(true).open(place.path()).expect("it opens").set_len(4096).expect("it can be cut");
     let done = running.end();
     done.expect_code(4);
-    assert!(done.stderr.contains("model.gguf") && done.stderr.contains("to 4096 bytes"), "{}", done.stderr);
+    // Either a read of what is gone fails, or the look at the file after a step comes first.
+    assert!(done.stderr.contains("model.gguf") && done.stderr.contains("4096 bytes"), "{}", done.stderr);
 }
 
 #[test]

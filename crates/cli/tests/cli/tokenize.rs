@@ -89,3 +89,9 @@ fn what_no_token_can_express_is_said() {
     done.expect_code(0);
     assert_eq!(done.stderr, "");
 }
+
+#[test]
+fn a_pre_tokenizer_can_not_be_forced_on_a_vocabulary_without_one() {
+    let said = tokenize(GEMMA3).args(["hi", "--force-pre", "gpt-2"]).fails(2);
+    assert_eq!(said, "--force-pre: a vocabulary of kind \"llama\" does not use a pre-tokeniser, so none can be forced");
+}

@@ -44,7 +44,9 @@ impl<'a> Crew<'a> {
             Ok(())
         };
         thread::scope(|scope| {
-            let others: Vec<_> = (1..self.n_threads).map(|_| scope.spawn(worker)).collect();
+            // Where the system gives no more threads, those that there are do the work.
+            let spawn = |_| thread::Builder::new().spawn_scoped(scope, worker).ok();
+            let others: Vec<_> = (1..self.n_threads).map_while(spawn).collect();
             let mut result = worker();
             for other in others {
                 result = result.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
