@@ -123,10 +123,11 @@ impl Engine {
         };
         generation.prefill = started.elapsed();
 
+        let limit = max_tokens.unwrap_or(usize::MAX);
         let started = Instant::now();
         let mut text = Detokenizer::new(tokenizer, DecodeOptions { continues: true, ..DecodeOptions::default() });
         generation.finish = loop {
-            if generation.n_generated == max_tokens.unwrap_or(usize::MAX) {
+            if generation.n_generated == limit {
                 break Finish::Length;
             }
             if tokenizer.is_end_of_generation(next) {
@@ -139,7 +140,7 @@ impl Engine {
             if session.tokens().len() == session.n_ctx() {
                 break Finish::ContextFull;
             }
-            if generation.n_generated == max_tokens.unwrap_or(usize::MAX) {
+            if generation.n_generated == limit {
                 break Finish::Length;
             }
             next = self.next_token(session, &[next], sampler, &mut |_| ControlFlow::Continue(()))?;

@@ -68,13 +68,10 @@ pub fn load(
     let started = Instant::now();
     let file = open(path)?;
     let bad = |source| bad(path, source);
-    let mapping = Arc::clone(file.mapping());
-    let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
-    let (spec, unknown_keys) = read_spec(&gguf).map_err(bad)?;
+    let header = Header::read(&file, options.force_pre.as_deref()).map_err(bad)?;
+    let Header { gguf, spec, unknown_keys, tokenizer, template } = header;
     let (n_ctx, plan) = plan(&spec, weight_bytes(&gguf), options.weights.policy, options.plan)?;
-    let tokenizer = read_tokenizer(&gguf, options.force_pre.as_deref()).map_err(bad)?;
-    let template = read_template(&gguf, &tokenizer).map_err(bad)?;
-    let loaded = Arena::load(device, vec![file], regions(&gguf), &options.weights, on_progress);
+    let loaded = Arena::load(device, vec![file.clone()], regions(&gguf), &options.weights, on_progress);
     let (arena, weights) = loaded.map_err(|error| match error {
         muser_memory::Error::Cancelled { .. } => Error::Interrupted,
         error => Error::Memory(error),
@@ -90,15 +87,30 @@ pub fn load(
 /// As [`load`], but for what has to do with memory.
 pub fn check(path: &Path) -> Result<(), Error> {
     let file = open(path)?;
-    let mapping = Arc::clone(file.mapping());
-    let bad = |source| bad(path, source);
-    let gguf = Gguf::parse(mapping.as_slice(), mapping.as_slice().len() as u64).map_err(|error| bad(error.into()))?;
-    let (spec, _) = read_spec(&gguf).map_err(bad)?;
-    let tokenizer = read_tokenizer(&gguf, None).map_err(bad)?;
-    read_template(&gguf, &tokenizer).map_err(bad)?;
-    let arena = Arena::new(&Device::host(), vec![file], regions(&gguf)).map_err(|error| bad(error.into()))?;
-    Model::new(spec, &gguf, arena).map_err(|error| bad(error.into()))?;
-    Ok(())
+    Header::read(&file, None).map(|_| ()).map_err(|source| bad(path, source))
+}
+
+/// What a file says before its weights, found to make a model that can be run.
+struct Header<'a> {
+    gguf: Gguf<'a>,
+    spec: ModelSpec,
+    unknown_keys: Vec<String>,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+}
+
+impl<'a> Header<'a> {
+    fn read(file: &'a ModelFile, force_pre: Option<&str>) -> Result<Self, BadModel> {
+        let gguf = Gguf::parse(file.bytes(), file.size_bytes() as u64)?;
+        let (spec, unknown_keys) = read_spec(&gguf)?;
+        // Names, shapes and types of tensors are checked by binding them. That touches no more than a few norms, where
+        // bringing in the weights of a file that turns out to be unusable can take minutes.
+        let arena = Arena::new(&Device::host(), vec![file.clone()], regions(&gguf))?;
+        Model::new(spec.clone(), &gguf, arena)?;
+        let tokenizer = read_tokenizer(&gguf, force_pre)?;
+        let template = read_template(&gguf, &tokenizer)?;
+        Ok(Self { gguf, spec, unknown_keys, tokenizer, template })
+    }
 }
 
 /// Opens a model file for what its header alone says.
