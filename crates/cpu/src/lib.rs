@@ -12,6 +12,7 @@ mod math;
 pub mod norm;
 pub mod pool;
 pub mod product;
+pub mod roof;
 pub mod rope;
 
 pub use backend::CpuBackend;
