@@ -21,7 +21,7 @@ pub const TENSOR_NAME_BYTES: u64 = 255;
 /// Metadata entries. Large models have about 60; a thousand times that is no model's metadata.
 pub const N_METADATA: u64 = 65_536;
 
-/// Tensors in one file. The largest known, mixtures of experts stored one tensor per expert, have about 50,000.
+/// Tensors in one file, and in one set of files. The largest known, mixtures of experts stored one tensor per expert, have about 50,000.
 pub const N_TENSORS: u64 = 262_144;
 
 /// Dimensions of a tensor: the format's own limit.

@@ -205,7 +205,7 @@ pub enum Error {
         expected: u64,
     },
 
-    /// A tensor name that is there twice, in one file or over the shards of a set.
+    /// A tensor name that is there twice in one file.
     #[error("tensor {tensor:?} is there twice")]
     DuplicateTensor {
         /// The tensor.
@@ -355,6 +355,30 @@ pub enum Error {
         expected: u64,
     },
 
+    /// A later shard with metadata that the first one lacks, or has another value for.
+    #[error("shard {} of the set has metadata key {key:?} as {found}, where the first shard has {expected}", index + 1)]
+    ShardMetadata {
+        /// Place in the set, from 0.
+        index: usize,
+        /// The key.
+        key: String,
+        /// Its type and value there.
+        found: String,
+        /// Its type and value in the first shard.
+        expected: String,
+    },
+
+    /// A tensor that two shards have.
+    #[error("tensor {tensor:?} is there twice: in shard {} and in shard {} of the set", first + 1, second + 1)]
+    TensorInTwoShards {
+        /// The tensor.
+        tensor: String,
+        /// Place of the first of them in the set, from 0.
+        first: usize,
+        /// Place of the other.
+        second: usize,
+    },
+
     /// Tensors of a set that are not as many as it says.
     #[error("the shards hold {found} tensors, expected {expected} (split.tensors.count)")]
     WrongTensorTotal {
@@ -378,6 +402,20 @@ pub enum Error {
     /// The writer's output failed.
     #[error("writing the GGUF file failed")]
     Io(#[from] std::io::Error),
+}
+
+impl Error {
+    /// Which file of a set is to blame, from 0, where one is.
+    pub fn shard(&self) -> Option<usize> {
+        match *self {
+            Self::NotAShard { index }
+            | Self::ShardOutOfPlace { index, .. }
+            | Self::ShardsDisagree { index, .. }
+            | Self::ShardMetadata { index, .. } => Some(index),
+            Self::TensorInTwoShards { second, .. } => Some(second),
+            _ => None,
+        }
+    }
 }
 
 /// A name from a file, in a length fit for a message.

@@ -5,16 +5,16 @@
 //! every shard has `split.tensors.count`, the number of tensors in the whole set.
 
 use crate::{
-    error::{Error, Result, shown},
-    file::Gguf,
+    error::{Error, Result},
     metadata::Metadata,
-    names::NameIndex,
-    tensor::TensorInfo,
 };
 
 const NO: &str = "split.no";
-const COUNT: &str = "split.count";
-const TENSORS_COUNT: &str = "split.tensors.count";
+pub(crate) const COUNT: &str = "split.count";
+pub(crate) const TENSORS_COUNT: &str = "split.tensors.count";
+
+/// The keys of a file's place in a set.
+pub(crate) const KEYS: [&str; 3] = [NO, COUNT, TENSORS_COUNT];
 
 /// A file's place in a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Shard {
     /// Reads the keys of a file with `n_tensors` tensors of its own.
     pub(crate) fn read(metadata: &Metadata<'_>, n_tensors: u64) -> Result<Option<Self>> {
         // Merging a set leaves a count of 0 behind in the one file that it makes.
-        if metadata.opt_u64(COUNT)? == Some(0) || [NO, COUNT, TENSORS_COUNT].iter().all(|key| !metadata.contains(key)) {
+        if metadata.opt_u64(COUNT)? == Some(0) || KEYS.iter().all(|key| !metadata.contains(key)) {
             return Ok(None);
         }
         let shard =
@@ -68,42 +68,16 @@ impl<'a> ShardName<'a> {
 
     /// The name of the set's file at `index`, from 0.
     pub fn sibling(&self, index: u64) -> String {
-        format!("{}-{:05}-of-{:05}.gguf", self.stem, index + 1, self.count)
+        format!("{}{}", self.stem, suffix(index, self.count))
     }
+}
+
+/// What the name of a set's file at `index`, from 0, ends in, for example `-00001-of-00003.gguf`.
+pub fn suffix(index: u64, count: u64) -> String {
+    format!("-{:05}-of-{count:05}.gguf", u128::from(index) + 1)
 }
 
 fn padded_number(digits: &str) -> Option<u64> {
     let is_padded = digits.len() == 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_padded.then(|| digits.parse().ok()).flatten()
-}
-
-/// Checks that `shards` are one whole set, in order: none missing, none of another set, no tensor twice.
-///
-/// # Errors
-/// What is wrong with the first shard that doesn't fit, or with the tensors of all together.
-pub fn check_set(shards: &[Gguf<'_>]) -> Result<()> {
-    let mut n_tensors = None;
-    for (index, gguf) in shards.iter().enumerate() {
-        let shard = gguf.shard()?.ok_or(Error::NotAShard { index })?;
-        let disagree = |key, found, expected| Err(Error::ShardsDisagree { index, key, found, expected });
-        if shard.count != shards.len() as u64 {
-            return disagree(COUNT, shard.count, shards.len() as u64);
-        }
-        if shard.index != index as u64 {
-            return Err(Error::ShardOutOfPlace { index, found: shard.index });
-        }
-        let expected = *n_tensors.get_or_insert(shard.n_tensors);
-        if shard.n_tensors != expected {
-            return disagree(TENSORS_COUNT, shard.n_tensors, expected);
-        }
-    }
-
-    let names: Vec<&str> = shards.iter().flat_map(Gguf::tensors).map(TensorInfo::name).collect();
-    NameIndex::new(names.len(), |at| names[at]).map_err(|name| Error::DuplicateTensor { tensor: shown(name) })?;
-    match n_tensors {
-        Some(expected) if expected != names.len() as u64 => {
-            Err(Error::WrongTensorTotal { found: names.len() as u64, expected })
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,15 +1,24 @@
 //! Sets of shards: each file's own keys, and a set held together.
 
-use muser_gguf::{
-    Error, Gguf, Shard, TensorType, Writer,
-    shard::{ShardName, check_set},
-};
+use muser_gguf::{Error, Gguf, GgufSet, Shard, TensorType, Value, Writer, shard::ShardName};
 
 const ROW: [u8; 4] = [0; 4];
 
 /// A shard as the splitting tool of the format's authors writes it: u16, u16 and i32.
 fn shard(index: u16, count: u16, n_tensors: i32, tensors: &[&str]) -> Vec<u8> {
+    shard_with(&[], index, count, n_tensors, tensors)
+}
+
+/// As [`shard`], with more metadata.
+fn shard_with(
+    metadata: &[(&'static str, Value<'static>)],
+    index: u16,
+    count: u16,
+    n_tensors: i32,
+    tensors: &[&str],
+) -> Vec<u8> {
     let mut writer = Writer::new();
+    metadata.iter().for_each(|(key, value)| _ = writer.metadata(key, value.clone()));
     writer.metadata("split.no", index).metadata("split.count", count).metadata("split.tensors.count", n_tensors);
     for &name in tensors {
         writer.tensor(name, &[1], TensorType::F32, &ROW).unwrap();
@@ -28,7 +37,7 @@ fn parse(file: &[u8]) -> Gguf<'_> {
 }
 
 fn check(files: &[Vec<u8>]) -> Result<(), Error> {
-    check_set(&files.iter().map(|file| parse(file)).collect::<Vec<_>>())
+    GgufSet::new(files.iter().map(|file| parse(file)).collect()).map(|_| ())
 }
 
 #[test]
@@ -77,8 +86,46 @@ fn a_name_that_is_no_shards_is_none() {
 }
 
 #[test]
-fn a_whole_set_is_accepted() {
-    check(&[shard(0, 3, 3, &[]), shard(1, 3, 3, &["a", "b"]), shard(2, 3, 3, &["c"])]).unwrap();
+fn a_whole_set_is_one_model() {
+    let files = [
+        shard_with(&[("general.architecture", "llama".into())], 0, 3, 3, &[]),
+        shard(1, 3, 3, &["a", "b"]),
+        shard(2, 3, 3, &["c"]),
+    ];
+    let set = GgufSet::new(files.iter().map(|file| parse(file)).collect()).unwrap();
+    assert_eq!(set.architecture().unwrap(), "llama");
+    let tensors: Vec<_> = set.tensors().map(|(file_no, tensor)| (file_no, tensor.name())).collect();
+    assert_eq!(tensors, [(1, "a"), (1, "b"), (2, "c")]);
+    assert_eq!(set.tensor("c").map(|tensor| tensor.name()), Some("c"));
+    assert_eq!(set.tensor("d"), None);
+}
+
+#[test]
+fn a_whole_file_is_a_set_of_one() {
+    check(&[written(&Writer::new())]).unwrap();
+    check(&[shard(0, 1, 1, &["a"])]).unwrap();
+    let refusal = check(&[shard(0, 1, 2, &["a"])]).unwrap_err();
+    assert!(matches!(refusal, Error::WrongTensorTotal { found: 1, expected: 2 }), "{refusal}");
+    let whole = written(&Writer::new());
+    assert!(matches!(check(&[whole.clone(), whole]).unwrap_err(), Error::NotAShard { index: 0 }));
+}
+
+#[test]
+fn a_later_shard_adds_nothing_to_the_metadata_of_the_first() {
+    let first = shard_with(&[("general.architecture", "llama".into())], 0, 2, 0, &[]);
+    let second = |metadata: &[_]| check(&[first.clone(), shard_with(metadata, 1, 2, 0, &[])]);
+    second(&[("general.architecture", "llama".into())]).unwrap();
+    // Each file has a layout of its own.
+    second(&[("general.alignment", 64_u32.into())]).unwrap();
+    let refusal = second(&[("general.architecture", "gemma3".into())]).unwrap_err();
+    assert_eq!(refusal.shard(), Some(1));
+    assert_eq!(
+        refusal.to_string(),
+        "shard 2 of the set has metadata key \"general.architecture\" as str \"gemma3\", where the first shard has \
+         str \"llama\""
+    );
+    let refusal = second(&[("llama.block_count", 3_u32.into())]).unwrap_err();
+    assert!(refusal.to_string().ends_with("as u32 3, where the first shard has nothing"), "{refusal}");
 }
 
 #[test]
@@ -99,7 +146,10 @@ fn a_set_with_a_fault_is_refused_naming_it() {
     let whole = written(&Writer::new());
     assert!(matches!(refusal(&[first.clone(), whole]), Error::NotAShard { index: 1 }));
     let same_tensor = shard(1, 2, 2, &["a"]);
-    assert!(matches!(refusal(&[first.clone(), same_tensor]), Error::DuplicateTensor { tensor } if tensor == "a"));
+    assert!(matches!(
+        refusal(&[first.clone(), same_tensor]),
+        Error::TensorInTwoShards { tensor, first: 0, second: 1 } if tensor == "a"
+    ));
     let too_few = shard(1, 2, 2, &[]);
     assert!(matches!(refusal(&[first, too_few]), Error::WrongTensorTotal { found: 1, expected: 2 }));
 }
