@@ -89,13 +89,29 @@ pub enum BadModel {
     /// Its header.
     #[error(transparent)]
     Gguf(#[from] muser_gguf::Error),
-    /// It is one of several files that make a model.
-    #[error("shard {} of {count} of a set; sets of files can't be run yet, join them into one file", index + 1)]
-    Shard {
-        /// Its place, from 0.
+    /// A file of the set that it belongs to is not there.
+    #[error("shard {} of {count} of its set is missing, expected at {}", index + 1, expected.display())]
+    MissingShard {
+        /// The missing one's place, from 0.
         index: u64,
         /// Files of the set.
         count: u64,
+        /// Where it was looked for.
+        expected: PathBuf,
+    },
+    /// A shard whose name doesn't lead to the others.
+    #[error(
+        "it says that it is shard {} of {count} of a set (split.no {index}, split.count {count}): to find the others, its \
+         name must end in {expected:?}",
+        u128::from(*index) + 1
+    )]
+    MisnamedShard {
+        /// Its place by its own account, from 0.
+        index: u64,
+        /// Files of the set.
+        count: u64,
+        /// What its name has to end in.
+        expected: String,
     },
     /// A pre-tokeniser was forced on a vocabulary that has no use for one.
     #[error("a vocabulary of kind {model:?} does not use a pre-tokeniser, so none can be forced")]

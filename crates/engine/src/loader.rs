@@ -4,17 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muser_gguf::{Gguf, Metadata, Shard};
-use muser_memory::{Arena, Device, ModelFile, OnProgress, Plan};
+use muser_gguf::{GgufSet, Metadata};
+use muser_memory::{Arena, Device, OnProgress, Plan};
 use muser_model::{Model, ModelSpec, regions};
 use muser_text::template::ChatTemplate;
 use muser_text::{Tokenizer, VocabSpec};
 
 use crate::Error;
 use crate::error::BadModel;
+use crate::files::ModelFiles;
 use crate::plan::{PlanOptions, plan};
 
-/// A model file, opened and ready to run.
+/// A model, opened and ready to run.
 pub struct Loaded {
     /// The weights.
     pub model: Arc<Model>,
@@ -52,7 +53,7 @@ pub struct LoadOptions {
     pub force_pre: Option<String>,
 }
 
-/// Opens a model file and prepares everything that running it needs.
+/// Opens a model, by its file or any shard of its set, and prepares everything that running it needs.
 ///
 /// What the header alone can refuse is refused before any weight is touched, and so is what does not fit into memory.
 ///
@@ -66,33 +67,30 @@ pub fn load(
     on_progress: &OnProgress<'_>,
 ) -> Result<Loaded, Error> {
     let started = Instant::now();
-    let file = open(path)?;
-    let bad = |source| bad(path, source);
-    let header = Header::read(&file, options.force_pre.as_deref()).map_err(bad)?;
-    let Header { gguf, spec, unknown_keys, tokenizer, template } = header;
-    let (n_ctx, plan) = plan(&spec, weight_bytes(&gguf), options.weights.policy, options.plan)?;
-    let loaded = Arena::load(device, vec![file.clone()], regions(&gguf), &options.weights, on_progress);
+    let files = ModelFiles::open(path)?;
+    let Header { set, spec, unknown_keys, tokenizer, template } = Header::read(&files, options.force_pre.as_deref())?;
+    let (n_ctx, plan) = plan(&spec, weight_bytes(&set), options.weights.policy, options.plan)?;
+    let loaded = Arena::load(device, files.files().to_vec(), regions(&set), &options.weights, on_progress);
     let (arena, weights) = loaded.map_err(|error| match error {
         muser_memory::Error::Cancelled { .. } => Error::Interrupted,
         error => Error::Memory(error),
     })?;
-    let model = Model::new(spec, &gguf, arena).map_err(|error| bad(error.into()))?;
+    let model = Model::new(spec, &set, arena).map_err(|error| files.bad(error.into()))?;
     let report = LoadReport { elapsed: started.elapsed(), weights, unknown_keys };
     Ok(Loaded { model: Arc::new(model), tokenizer: Arc::new(tokenizer), template, n_ctx, plan, report })
 }
 
-/// Finds out whether a model file can be run, without bringing its weights into memory.
+/// Finds out whether a model can be run, without bringing its weights into memory.
 ///
 /// # Errors
 /// As [`load`], but for what has to do with memory.
 pub fn check(path: &Path) -> Result<(), Error> {
-    let file = open(path)?;
-    Header::read(&file, None).map(|_| ()).map_err(|source| bad(path, source))
+    Header::read(&ModelFiles::open(path)?, None).map(|_| ())
 }
 
-/// What a file says before its weights, found to make a model that can be run.
+/// What a model's files say before the weights, found to make a model that can be run.
 struct Header<'a> {
-    gguf: Gguf<'a>,
+    set: GgufSet<'a>,
     spec: ModelSpec,
     unknown_keys: Vec<String>,
     tokenizer: Tokenizer,
@@ -100,62 +98,46 @@ struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    fn read(file: &'a ModelFile, force_pre: Option<&str>) -> Result<Self, BadModel> {
-        let gguf = Gguf::parse(file.bytes(), file.size_bytes() as u64)?;
-        let (spec, unknown_keys) = read_spec(&gguf)?;
+    fn read(files: &'a ModelFiles, force_pre: Option<&str>) -> Result<Self, Error> {
+        let set = files.parse()?;
+        Self::of(files, set, force_pre).map_err(|source| files.bad(source))
+    }
+
+    fn of(files: &'a ModelFiles, set: GgufSet<'a>, force_pre: Option<&str>) -> Result<Self, BadModel> {
+        let (spec, unknown_keys) = ModelSpec::read(&set)?;
         // Names, shapes and types of tensors are checked by binding them. That touches no more than a few norms, where
         // bringing in the weights of a file that turns out to be unusable can take minutes.
-        let arena = Arena::new(&Device::host(), vec![file.clone()], regions(&gguf))?;
-        Model::new(spec.clone(), &gguf, arena)?;
-        let tokenizer = read_tokenizer(&gguf, force_pre)?;
-        let template = read_template(&gguf, &tokenizer)?;
-        Ok(Self { gguf, spec, unknown_keys, tokenizer, template })
+        let arena = Arena::new(&Device::host(), files.files().to_vec(), regions(&set))?;
+        Model::new(spec.clone(), &set, arena)?;
+        let tokenizer = read_tokenizer(set.metadata(), force_pre)?;
+        let template = read_template(set.metadata(), &tokenizer)?;
+        Ok(Self { set, spec, unknown_keys, tokenizer, template })
     }
 }
 
-/// Opens a model file for what its header alone says.
+/// Opens a model for what its files say before the weights. `read` is given the files too, for their paths.
 ///
 /// # Errors
-/// When the file can't be opened ([`Error::Memory`]), or its header is damaged or refused by `read` ([`Error::BadModel`]).
-pub fn with_header<T>(path: &Path, read: impl FnOnce(&Gguf<'_>) -> Result<T, BadModel>) -> Result<T, Error> {
-    let file = open(path)?;
-    let parsed = Gguf::parse(file.bytes(), file.size_bytes() as u64);
-    parsed.map_err(BadModel::from).and_then(|gguf| read(&gguf)).map_err(|source| bad(path, source))
+/// When a file can't be opened ([`Error::Memory`]), or what the files say is damaged or refused by `read`
+/// ([`Error::BadModel`]).
+pub fn with_header<T>(
+    path: &Path,
+    read: impl FnOnce(&ModelFiles, &GgufSet<'_>) -> Result<T, BadModel>,
+) -> Result<T, Error> {
+    let files = ModelFiles::open(path)?;
+    read(&files, &files.parse()?).map_err(|source| files.bad(source))
 }
 
-fn open(path: &Path) -> Result<ModelFile, Error> {
-    ModelFile::open(path).map_err(|error| match error {
-        // Nothing of an empty file is mapped; what is wrong with it is what the parser says of any that is too short.
-        muser_memory::Error::EmptyFile { .. } => {
-            Gguf::parse(&[], 0).map_or_else(|refused| bad(path, refused.into()), |_| error.into())
-        }
-        error => error.into(),
-    })
+/// Bytes of all tensors of a model.
+pub fn weight_bytes(set: &GgufSet<'_>) -> u64 {
+    set.tensors().map(|(_, tensor)| tensor.size_bytes()).sum()
 }
 
-fn bad(path: &Path, source: BadModel) -> Error {
-    Error::BadModel { path: path.to_owned(), source: Box::new(source) }
-}
-
-/// The shape of a model that is whole in one file, and the keys that are not known.
-fn read_spec(gguf: &Gguf<'_>) -> Result<(ModelSpec, Vec<String>), BadModel> {
-    match gguf.shard()? {
-        Some(Shard { index, count, .. }) if count > 1 => Err(BadModel::Shard { index, count }),
-        _ => Ok(ModelSpec::read(gguf)?),
-    }
-}
-
-/// Bytes of all tensors of a file.
-pub fn weight_bytes(gguf: &Gguf<'_>) -> u64 {
-    gguf.tensors().iter().map(muser_gguf::TensorInfo::size_bytes).sum()
-}
-
-/// Reads a file's vocabulary. With `force_pre`, text is split as that pre-tokeniser does, whatever the file says.
+/// Reads a model's vocabulary. With `force_pre`, text is split as that pre-tokeniser does, whatever the file says.
 ///
 /// # Errors
 /// When keys are missing, have other types than they must, or contradict each other.
-pub fn read_tokenizer(gguf: &Gguf<'_>, force_pre: Option<&str>) -> Result<Tokenizer, BadModel> {
-    let metadata = gguf.metadata();
+pub fn read_tokenizer(metadata: &Metadata<'_>, force_pre: Option<&str>) -> Result<Tokenizer, BadModel> {
     let bytes = |key| metadata.opt_strs(key).map(|strs| strs.map(|strs| strs.iter().map(|text| text.as_bytes())));
     let model = metadata.str("tokenizer.ggml.model")?;
     if force_pre.is_some() && model == "llama" {
@@ -196,12 +178,12 @@ fn opt_array<'a, T>(
     Ok(read(metadata, key)?)
 }
 
-/// Reads a file's chat template, if it has one.
+/// Reads a model's chat template, if it has one.
 ///
 /// # Errors
 /// When it is no template.
-pub fn read_template(gguf: &Gguf<'_>, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, BadModel> {
-    let Some(source) = gguf.metadata().opt_str("tokenizer.chat_template")? else { return Ok(None) };
+pub fn read_template(metadata: &Metadata<'_>, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, BadModel> {
+    let Some(source) = metadata.opt_str("tokenizer.chat_template")? else { return Ok(None) };
     let text = |id: Option<u32>| {
         let bytes = id.and_then(|id| tokenizer.token_bytes(id)).unwrap_or_default();
         String::from_utf8_lossy(bytes).into_owned()

@@ -9,6 +9,7 @@ use crate::{
     names::NameIndex,
     shard::{self, Shard},
     tensor::TensorInfo,
+    value::Value,
 };
 
 /// All files that hold one model: a file of its own, or every shard of a set in order.
@@ -114,7 +115,7 @@ fn check_metadata(index: usize, metadata: &Metadata<'_>, first: &Metadata<'_>) -
     for (key, found) in metadata.iter().filter(|(key, _)| !is_its_own(*key)) {
         let expected = first.value(key);
         if expected != Some(found) {
-            let expected = expected.map_or("nothing".to_owned(), |value| value.described());
+            let expected = expected.map_or("nothing".to_owned(), Value::described);
             return Err(Error::ShardMetadata { index, key: shown(key), found: found.described(), expected });
         }
     }

@@ -6,7 +6,7 @@ mod gemma3;
 mod llama;
 mod muse_glimmer;
 
-use muser_gguf::Gguf;
+use muser_gguf::GgufSet;
 
 use crate::config::Config;
 use crate::spec::LayerSpec;
@@ -15,7 +15,7 @@ use crate::{Error, ModelSpec};
 /// Reads the metadata keys of one architecture.
 struct Architecture {
     name: &'static str,
-    read: fn(&mut Config<'_>, &Gguf<'_>) -> ModelSpec,
+    read: fn(&mut Config<'_>, &GgufSet<'_>) -> ModelSpec,
 }
 
 const ARCHITECTURES: [Architecture; 3] = [
@@ -34,14 +34,14 @@ impl ModelSpec {
     ///
     /// # Errors
     /// When the architecture is not known, or keys are missing or impossible: all of them at once.
-    pub fn read(gguf: &Gguf<'_>) -> Result<(Self, Vec<String>), Error> {
-        let found = gguf.architecture()?;
+    pub fn read(set: &GgufSet<'_>) -> Result<(Self, Vec<String>), Error> {
+        let found = set.architecture()?;
         let Some(architecture) = ARCHITECTURES.iter().find(|architecture| architecture.name == found) else {
             let known = architectures().collect::<Vec<_>>().join(", ");
             return Err(Error::UnknownArchitecture { found: found.to_owned(), known });
         };
-        let mut config = Config::new(gguf, architecture.name);
-        let spec = (architecture.read)(&mut config, gguf);
+        let mut config = Config::new(set, architecture.name);
+        let spec = (architecture.read)(&mut config, set);
         check_layers(&mut config, &spec.layers);
         Ok((spec, config.finish()?))
     }

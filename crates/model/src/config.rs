@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muser_gguf::{Gguf, Metadata};
+use muser_gguf::{GgufSet, Metadata};
 
 use crate::Error;
 use crate::spec::RopeScaling;
@@ -27,8 +27,8 @@ pub(crate) struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    pub(crate) fn new(gguf: &'a Gguf<'a>, arch: &'static str) -> Self {
-        let metadata = gguf.metadata();
+    pub(crate) fn new(set: &'a GgufSet<'a>, arch: &'static str) -> Self {
+        let metadata = set.metadata();
         let (known, unusable) = (BTreeSet::new(), BTreeSet::new());
         let mut config = Self { metadata, n_vocab: 0, arch, known, unusable, problems: Vec::new() };
         match metadata.strs("tokenizer.ggml.tokens") {

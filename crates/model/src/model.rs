@@ -1,6 +1,6 @@
 //! A spec and its weights.
 
-use muser_gguf::Gguf;
+use muser_gguf::GgufSet;
 use muser_memory::Arena;
 
 use crate::Error;
@@ -22,8 +22,8 @@ impl Model {
     ///
     /// # Errors
     /// When a tensor is missing, unknown, of the wrong shape or of a type that can't be computed: all of them at once.
-    pub fn new(spec: ModelSpec, gguf: &Gguf<'_>, arena: Arena) -> Result<Self, Error> {
-        let weights = Weights::bind(&spec, gguf, &arena)?;
+    pub fn new(spec: ModelSpec, set: &GgufSet<'_>, arena: Arena) -> Result<Self, Error> {
+        let weights = Weights::bind(&spec, set, &arena)?;
         Ok(Self { spec, weights, arena })
     }
 

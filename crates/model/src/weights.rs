@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use muser_gguf::{Gguf, TensorInfo};
+use muser_gguf::{GgufSet, TensorInfo};
 use muser_memory::{Arena, RegionId, RegionSpec};
 use muser_ops::{Matrix, Vector};
 use muser_quant::WeightType;
@@ -10,11 +10,11 @@ use muser_quant::WeightType;
 use crate::spec::{HeadSpec, LayerSpec, ModelSpec, QkNorm};
 use crate::{Error, config};
 
-/// The regions of a file's tensors, for [`Arena::new`].
-pub fn regions<'a>(gguf: &'a Gguf<'_>) -> impl Iterator<Item = RegionSpec> + 'a {
-    gguf.tensors().iter().map(|tensor| RegionSpec {
+/// The regions of a model's tensors, for [`Arena::new`] with the same files in the same order.
+pub fn regions<'a>(set: &'a GgufSet<'_>) -> impl Iterator<Item = RegionSpec> + 'a {
+    set.tensors().map(|(file_no, tensor)| RegionSpec {
         name: tensor.name().into(),
-        file_no: 0,
+        file_no,
         offset: tensor.offset(),
         size_bytes: tensor.size_bytes(),
     })
@@ -86,8 +86,8 @@ pub(crate) struct LayerWeights {
 
 impl Weights {
     /// Binds every tensor that the spec asks for, and refuses a file that lacks one or holds another.
-    pub(crate) fn bind(spec: &ModelSpec, gguf: &Gguf<'_>, arena: &Arena) -> Result<Self, Error> {
-        let mut binder = Binder { gguf, arena, used: HashSet::new(), problems: Vec::new() };
+    pub(crate) fn bind(spec: &ModelSpec, set: &GgufSet<'_>, arena: &Arena) -> Result<Self, Error> {
+        let mut binder = Binder { set, arena, used: HashSet::new(), problems: Vec::new() };
         let embedding = binder.matrix("token_embd", spec.n_vocab, spec.n_embd);
         let output_norm = binder.vector("output_norm.weight", spec.n_embd);
         let output = (spec.head == HeadSpec::Own).then(|| binder.matrix("output", spec.n_vocab, spec.n_embd));
@@ -112,7 +112,7 @@ impl Weights {
 
 /// Finds tensors by name, notes which were asked for and all that is wrong with them.
 struct Binder<'a> {
-    gguf: &'a Gguf<'a>,
+    set: &'a GgufSet<'a>,
     arena: &'a Arena,
     used: HashSet<String>,
     problems: Vec<String>,
@@ -171,7 +171,7 @@ impl Binder<'_> {
         let (ty, region) = self.tensor(&weight, &[cols, rows])?;
         // NVFP4 files keep a factor for the whole tensor beside it, under one of two names.
         let scale_names = [format!("{name}.scale"), format!("{weight}.scale")];
-        let scale = match scale_names.each_ref().map(|name| self.gguf.tensor(name).is_some()) {
+        let scale = match scale_names.each_ref().map(|name| self.set.tensor(name).is_some()) {
             [false, false] => 1.0,
             [true, false] => self.scalar(&scale_names[0])?,
             [false, true] => self.scalar(&scale_names[1])?,
@@ -239,7 +239,7 @@ impl Binder<'_> {
     /// A tensor that has these dimensions and a type that can be computed.
     fn tensor(&mut self, name: &str, dims: &[usize]) -> Option<(WeightType, RegionId)> {
         self.used.insert(name.to_owned());
-        let Some(tensor) = self.gguf.tensor(name) else {
+        let Some(tensor) = self.set.tensor(name) else {
             self.problems.push(format!("tensor {name:?} is missing"));
             return None;
         };
@@ -261,7 +261,7 @@ impl Binder<'_> {
 
     /// A tensor that nothing reads would change the answer of an engine that knew it.
     fn refuse_unused(&mut self) {
-        let tensors = self.gguf.tensors().iter().map(TensorInfo::name);
+        let tensors = self.set.tensors().map(|(_, tensor)| tensor.name());
         let unused: Vec<_> =
             tensors.filter(|name| !self.used.contains(*name)).map(|name| format!("{name:?}")).collect();
         if !unused.is_empty() {

@@ -2,12 +2,12 @@
 
 mod support;
 
-use muser_gguf::{Gguf, Writer};
+use muser_gguf::Writer;
 use muser_model::spec::{EmbeddingSpec, HeadSpec, QkNorm, RopeScaling, RopeSpec};
 use muser_model::{Error, LayerSpec, ModelSpec, architectures};
 use muser_ops::{Activation, Pairing};
 use muser_quant::WeightType;
-use support::{File, Meta, N_CTX_TRAIN, N_EMBD, N_VOCAB, all, gemma3, llama, muse_glimmer};
+use support::{File, Meta, N_CTX_TRAIN, N_EMBD, N_VOCAB, all, gemma3, llama, muse_glimmer, parsed};
 
 fn slides(spec: &ModelSpec) -> Vec<bool> {
     spec.layers.iter().map(|layer| layer.window.is_some()).collect()
@@ -340,7 +340,7 @@ fn every_missing_key_is_listed_in_one_error() {
     ] {
         let mut bytes = Vec::new();
         Writer::new().metadata("general.architecture", arch).write_to(&mut bytes).expect("a small file");
-        let error = ModelSpec::read(&Gguf::parse(&bytes, bytes.len() as u64).expect("a parsable file"));
+        let error = ModelSpec::read(&parsed(&bytes));
         let Err(Error::Unusable { arch: found, problems }) = error else { panic!("expected a refusal") };
         assert_eq!(found, arch);
         assert_eq!(problems.len(), expected.len(), "{problems:#?}");

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use muser_engine::with_header;
-use muser_gguf::{Array, Gguf, TensorInfo, Value};
+use muser_engine::{ModelFiles, with_header};
+use muser_gguf::{Array, Gguf, GgufSet, TensorInfo, Value};
 use serde_json::{Map, json};
 
 use crate::args::InspectArgs;
@@ -17,27 +18,39 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
         muser_engine::Error::BadModel { source, .. } => source.to_string(),
         error => error.to_string(),
     });
-    let out = with_header(&args.model, |gguf| {
-        Ok(if args.json { as_json(gguf, why_not.as_deref()) } else { as_text(gguf, why_not.as_deref(), args.tensors) })
+    let out = with_header(&args.model, |files, set| {
+        let why_not = why_not.as_deref();
+        Ok(if args.json { as_json(files, set, why_not) } else { as_text(files, set, why_not, args.tensors) })
     })?;
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_text(gguf: &Gguf<'_>, why_not: Option<&str>, with_tensors: bool) -> String {
+fn as_text(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>, with_tensors: bool) -> String {
     let mut out = String::new();
-    let (tensors, size) = (gguf.tensors(), gguf.file_len());
-    let parameters: u64 = tensors.iter().map(n_elements).sum();
+    let (version, size) = (set.files()[0].version(), size_bytes(set));
+    let tensors: Vec<_> = set.tensors().collect();
+    let parameters: u64 = tensors.iter().map(|(_, tensor)| tensor.n_elements()).sum();
+    let is_one = set.files().len() == 1;
     let rows = [
-        ("file", format!("GGUF version {}, {} ({} B)", gguf.version(), bytes(size), grouped(size))),
+        (
+            if is_one { "file" } else { "files" },
+            match set.files() {
+                [_] => format!("GGUF version {version}, {} ({} B)", bytes(size), grouped(size)),
+                all => format!("{}, GGUF version {version}, {} ({} B)", all.len(), bytes(size), grouped(size)),
+            },
+        ),
         ("tensors", format!("{} with {} parameters", grouped(tensors.len() as u64), grouped(parameters))),
         ("runs", why_not.map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"))),
     ];
     for (name, value) in rows {
         let _ = writeln!(out, "{name:<8} {value}");
     }
+    if !is_one {
+        write_files(&mut out, files, set);
+    }
     let mut types: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for tensor in tensors {
+    for (_, tensor) in &tensors {
         let (n, size) = types.entry(tensor.tensor_type().name()).or_default();
         *n += 1;
         *size += tensor.size_bytes();
@@ -47,22 +60,47 @@ fn as_text(gguf: &Gguf<'_>, why_not: Option<&str>, with_tensors: bool) -> String
         let _ = writeln!(out, "{ty:<8} {n:>8} {:>10}", bytes(size));
     }
     out.push_str("\nmetadata\n");
-    let keys: Vec<_> = gguf.metadata().iter().map(|(key, value)| (key.escape_debug().to_string(), value)).collect();
+    let metadata = set.metadata().iter();
+    let keys: Vec<_> = metadata.map(|(key, value)| (key.escape_debug().to_string(), value)).collect();
     let width = keys.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in keys {
         let _ = writeln!(out, "  {key:<width$}  {}", shortened(value));
     }
     if with_tensors {
-        let name = |tensor: &TensorInfo<'_>| tensor.name().escape_debug().to_string();
-        let width = tensors.iter().map(|tensor| name(tensor).len()).max().unwrap_or(0);
-        let _ = writeln!(out, "\n{:<width$}  type     dimensions             offset        bytes", "tensor");
-        for tensor in tensors {
-            let dims = tensor.dims().iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
-            let (ty, offset, size) = (tensor.tensor_type().name(), tensor.offset(), tensor.size_bytes());
-            let _ = writeln!(out, "{:<width$}  {ty:<8} {dims:<16} {offset:>12} {size:>12}", name(tensor));
-        }
+        write_tensors(&mut out, &tensors, is_one);
     }
     out
+}
+
+/// The files of a set, numbered from 1 as their names are.
+fn write_files(out: &mut String, files: &ModelFiles, set: &GgufSet<'_>) {
+    out.push_str("\nfile  tensors      bytes\n");
+    for (number, (file, gguf)) in (1..).zip(files.files().iter().zip(set.files())) {
+        let (n, size) = (gguf.tensors().len(), bytes(gguf.file_len()));
+        let _ = writeln!(out, "{number:>4} {n:>8} {size:>10}  {}", shown(file.path()));
+    }
+}
+
+fn write_tensors(out: &mut String, tensors: &[(usize, &TensorInfo<'_>)], is_one: bool) {
+    let name = |tensor: &TensorInfo<'_>| tensor.name().escape_debug().to_string();
+    let width = tensors.iter().map(|(_, tensor)| name(tensor).len()).max().unwrap_or(0);
+    let file = if is_one { "" } else { "file  " };
+    let _ = writeln!(out, "\n{file}{:<width$}  type     dimensions             offset        bytes", "tensor");
+    for (file_no, tensor) in tensors {
+        let dims = tensor.dims().iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
+        let (ty, offset, size) = (tensor.tensor_type().name(), tensor.offset(), tensor.size_bytes());
+        let file = if is_one { String::new() } else { format!("{:>4}  ", file_no + 1) };
+        let _ = writeln!(out, "{file}{:<width$}  {ty:<8} {dims:<16} {offset:>12} {size:>12}", name(tensor));
+    }
+}
+
+/// A path's file name, without anything that drives a terminal.
+fn shown(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().escape_debug().to_string()
+}
+
+fn size_bytes(set: &GgufSet<'_>) -> u64 {
+    set.files().iter().map(Gguf::file_len).sum()
 }
 
 /// A value on one line: long strings and arrays by their beginning, and how much there is of them.
@@ -84,29 +122,44 @@ fn shortened(value: &Value<'_>) -> String {
     }
 }
 
-fn as_json(gguf: &Gguf<'_>, why_not: Option<&str>) -> String {
-    let metadata: Map<String, serde_json::Value> = gguf
+fn as_json(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>) -> String {
+    let metadata: Map<String, serde_json::Value> = set
         .metadata()
         .iter()
         .map(|(key, value)| (key.to_owned(), json!({"type": value.value_type().name(), "value": as_value(value)})))
         .collect();
-    let tensors: Vec<_> = gguf
+    let tensors: Vec<_> = set
         .tensors()
-        .iter()
-        .map(|tensor| {
+        .map(|(file_no, tensor)| {
             json!({
                 "name": tensor.name(),
                 "type": tensor.tensor_type().name(),
                 "dims": tensor.dims(),
+                "file": file_no,
                 "offset": tensor.offset(),
                 "size_bytes": tensor.size_bytes(),
             })
         })
         .collect();
+    let all: Vec<_> = files
+        .files()
+        .iter()
+        .zip(set.files())
+        .map(|(file, gguf)| {
+            json!({
+                "path": file.path().to_string_lossy(),
+                "version": gguf.version(),
+                "alignment": gguf.alignment(),
+                "size_bytes": gguf.file_len(),
+            })
+        })
+        .collect();
+    let first = &set.files()[0];
     let document = json!({
-        "version": gguf.version(),
-        "alignment": gguf.alignment(),
-        "size_bytes": gguf.file_len(),
+        "version": first.version(),
+        "alignment": first.alignment(),
+        "size_bytes": size_bytes(set),
+        "files": all,
         "runs": why_not.is_none(),
         "why_not": why_not,
         "metadata": metadata,
@@ -145,8 +198,4 @@ fn array_as_json(array: &Array<'_>, most: usize) -> Vec<serde_json::Value> {
         let arrays = array.arrays().unwrap_or_default();
         arrays.iter().take(most).map(|array| json!(array_as_json(array, array.len()))).collect()
     }
-}
-
-fn n_elements(tensor: &TensorInfo<'_>) -> u64 {
-    tensor.dims().iter().product()
 }

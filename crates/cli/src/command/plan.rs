@@ -13,7 +13,7 @@ use crate::args::{Ctx, PlanArgs};
 use crate::terminal::{bytes, grouped, print};
 
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
-    let (spec, weight_bytes) = with_header(&args.model, |gguf| Ok((ModelSpec::read(gguf)?.0, weight_bytes(gguf))))?;
+    let (spec, weight_bytes) = with_header(&args.model, |_, set| Ok((ModelSpec::read(set)?.0, weight_bytes(set))))?;
     let n_ctx = match args.ctx {
         Ctx::Auto => None,
         Ctx::Tokens(tokens) => Some(tokens.get()),

@@ -23,7 +23,7 @@ struct Report {
 pub fn run(args: TokenizeArgs) -> Result<ExitCode> {
     let text = args.text.map_or_else(read_stdin, Ok)?;
     let force_pre = args.force_pre.as_deref();
-    let tokenizer = with_header(&args.model, |gguf| read_tokenizer(gguf, force_pre));
+    let tokenizer = with_header(&args.model, |_, set| read_tokenizer(set.metadata(), force_pre));
     let tokenizer = tokenizer.map_err(|error| exit::of_opening(error, force_pre.is_some()))?;
     let special = if args.special { Special::Parse } else { Special::Plain };
     let affixes = if args.bos { Affixes::Model } else { Affixes::None };

@@ -15,7 +15,7 @@ fn every_model_is_shown_with_all_its_tensors_and_keys() {
         let path = model_path(file);
         let document = muser(["inspect", "--json"]).args([&path]).prints_json();
         let keys: Vec<_> = document.as_object().expect("an object").keys().collect();
-        let expected = ["version", "alignment", "size_bytes", "runs", "why_not", "metadata", "tensors"];
+        let expected = ["version", "alignment", "size_bytes", "files", "runs", "why_not", "metadata", "tensors"];
         assert_eq!(keys, expected);
         let size_bytes = std::fs::metadata(&path).expect("it is there").len();
         assert_eq!((&document["runs"], &document["why_not"]), (&true.into(), &Value::Null));

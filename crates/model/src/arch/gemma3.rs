@@ -1,7 +1,7 @@
 //! `gemma3`: sliding layers with a global one after every few, each kind with its own rotary base; norms before and after
 //! each branch, q/k norms, GELU, embeddings scaled by the square root of their width.
 
-use muser_gguf::Gguf;
+use muser_gguf::GgufSet;
 use muser_ops::{Activation, Pairing};
 
 use super::Heads;
@@ -19,7 +19,7 @@ const SLIDING_ROPE_BASE: f32 = 10_000.0;
 /// The one member of the family (27B) that scales scores by width per head instead of by head dimension.
 const LAYERS_OF_27B: usize = 62;
 
-pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
+pub(super) fn read(config: &mut Config<'_>, set: &GgufSet<'_>) -> ModelSpec {
     let (n_layer, n_embd) = (config.n_layer(), config.count("embedding_length"));
     let n_ctx_train = config.count("context_length");
     let eps = config.float("attention.layer_norm_rms_epsilon");
@@ -67,7 +67,7 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
         embedding: EmbeddingSpec { scale: (n_embd as f32).sqrt(), norm_eps: None },
         layers: layers.collect(),
         output_eps: eps,
-        head: if gguf.tensor("output.weight").is_some() { HeadSpec::Own } else { HeadSpec::Tied },
+        head: if set.tensor("output.weight").is_some() { HeadSpec::Own } else { HeadSpec::Tied },
         logit_scale: 1.0,
         logit_cap: config.opt_cap("final_logit_softcapping"),
     }

@@ -1,6 +1,6 @@
 //! `llama`: pre-norm layers with grouped-query attention, rotary positions in adjacent pairs, `SiLU`.
 
-use muser_gguf::Gguf;
+use muser_gguf::GgufSet;
 use muser_ops::{Activation, Pairing};
 
 use super::Heads;
@@ -9,7 +9,7 @@ use crate::spec::{EmbeddingSpec, HeadSpec, LayerSpec, ModelSpec, QkNorm, RopeSpe
 
 pub(super) const NAME: &str = "llama";
 
-pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
+pub(super) fn read(config: &mut Config<'_>, set: &GgufSet<'_>) -> ModelSpec {
     let (n_layer, n_embd) = (config.n_layer(), config.count("embedding_length"));
     let n_ctx_train = config.count("context_length");
     let eps = config.float("attention.layer_norm_rms_epsilon");
@@ -19,7 +19,7 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
         n_rot: config.opt_count("rope.dimension_count").unwrap_or(heads.head_dim),
         pairing: Pairing::Adjacent,
         scaling: config.rope_scaling(n_ctx_train),
-        factors: gguf.tensor("rope_freqs.weight").is_some(),
+        factors: set.tensor("rope_freqs.weight").is_some(),
     };
     let attn_scale = config.opt_float("attention.scale").unwrap_or(1.0 / (heads.head_dim as f32).sqrt());
     config.unsupported(&[
@@ -54,7 +54,7 @@ pub(super) fn read(config: &mut Config<'_>, gguf: &Gguf<'_>) -> ModelSpec {
         embedding: EmbeddingSpec { scale: 1.0, norm_eps: None },
         layers: layers.collect(),
         output_eps: eps,
-        head: if gguf.tensor("output.weight").is_some() { HeadSpec::Own } else { HeadSpec::Tied },
+        head: if set.tensor("output.weight").is_some() { HeadSpec::Own } else { HeadSpec::Tied },
         logit_scale: 1.0,
         logit_cap: None,
     }

@@ -1,7 +1,7 @@
 //! `muse-glimmer`: sliding layers with rotary positions, global layers without any; normed embeddings, q/k norms of one
 //! constant gain, an output gate on attention, norms before and after each branch with two epsilons, capped logits.
 
-use muser_gguf::Gguf;
+use muser_gguf::GgufSet;
 use muser_ops::{Activation, Pairing};
 
 use super::Heads;
@@ -13,7 +13,7 @@ pub(super) const NAME: &str = "muse-glimmer";
 /// Epsilon of the norms after each branch. A constant of the architecture: no key states it.
 const POST_NORM_EPS: f32 = 1e-8;
 
-pub(super) fn read(config: &mut Config<'_>, _: &Gguf<'_>) -> ModelSpec {
+pub(super) fn read(config: &mut Config<'_>, _: &GgufSet<'_>) -> ModelSpec {
     let (n_layer, n_embd) = (config.n_layer(), config.count("embedding_length"));
     let n_ctx_train = config.count("context_length");
     let eps = config.float("attention.layer_norm_rms_epsilon");

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::num::NonZero;
 use std::sync::Arc;
 
-use muser_gguf::{Array, Gguf, TensorType, Value, Writer};
+use muser_gguf::{Array, Gguf, GgufSet, TensorType, Value, Writer};
 use muser_memory::{Arena, Device, ModelFile};
 use muser_model::{Decoder, Error, KvCache, LogitRows, Model, ModelSpec, Span, TapSink, regions};
 use muser_ops::{Backend, Reference};
@@ -155,7 +155,7 @@ impl File {
     /// What the metadata says, and the keys that were not understood.
     pub fn read(&self) -> Result<(ModelSpec, Vec<String>), Error> {
         let bytes = self.bytes();
-        ModelSpec::read(&Gguf::parse(&bytes, bytes.len() as u64).expect("a parsable file"))
+        ModelSpec::read(&parsed(&bytes))
     }
 
     /// The spec of a file whose metadata is in order.
@@ -173,10 +173,10 @@ impl File {
         let bytes = self.bytes();
         let mut on_disk = tempfile::NamedTempFile::new().expect("a temporary file");
         on_disk.write_all(&bytes).expect("room for it");
-        let gguf = Gguf::parse(&bytes, bytes.len() as u64).expect("a parsable file");
-        let (spec, _) = ModelSpec::read(&gguf)?;
-        let arena = Arena::new(&Device::host(), vec![ModelFile::open(on_disk.path())?], regions(&gguf))?;
-        Ok(Arc::new(Model::new(spec, &gguf, arena)?))
+        let set = parsed(&bytes);
+        let (spec, _) = ModelSpec::read(&set)?;
+        let arena = Arena::new(&Device::host(), vec![ModelFile::open(on_disk.path())?], regions(&set))?;
+        Ok(Arc::new(Model::new(spec, &set, arena)?))
     }
 
     /// The model of a file that is in order.
@@ -189,6 +189,12 @@ impl File {
         self.spec();
         problems(self.open().map(|_| ()))
     }
+}
+
+/// The only file of a model, parsed.
+pub fn parsed(bytes: &[u8]) -> GgufSet<'_> {
+    let gguf = Gguf::parse(bytes, bytes.len() as u64).expect("a parsable file");
+    GgufSet::new(vec![gguf]).expect("a whole file")
 }
 
 fn problems(result: Result<(), Error>) -> Vec<String> {
