@@ -1,6 +1,6 @@
 //! Sessions, sampling and generation: from a model file to streamed text.
 //!
-//! - [`load`]: opens a file; its header refuses what can't be run before a weight is touched.
+//! - [`load`]: opens a file or a set of them; its header refuses what can't be run before a weight is touched.
 //! - [`Engine`]: a backend and a decoder. [`Session`]: one conversation's tokens, keys and values.
 //! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`]: measure.
 //! - [`sampler`]: from logits to a token.
@@ -10,6 +10,7 @@
 mod chat;
 mod engine;
 mod error;
+mod files;
 mod fingerprint;
 mod generate;
 mod loader;
@@ -21,6 +22,7 @@ mod score;
 pub use chat::chat_prompt;
 pub use engine::{DEFAULT_BATCH, Engine, Session};
 pub use error::{BadModel, Error};
+pub use files::ModelFiles;
 pub use fingerprint::{Difference, DifferenceKind, Distance, TapFile, TapFileError, TapKey, TapRecord, TapWriter};
 pub use generate::{Event, Finish, Generation};
 pub use loader::{
