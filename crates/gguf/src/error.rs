@@ -317,6 +317,21 @@ pub enum Error {
         alignment: u32,
     },
 
+    /// Bytes after the last tensor, more than alignment explains: a tensor that the table leaves out, a wrong alignment,
+    /// or another file appended.
+    #[error(
+        "{trailing_bytes} bytes after the end of the last tensor at {end}, expected less than one alignment unit of \
+         {alignment}"
+    )]
+    TrailingBytes {
+        /// End of the last tensor, or of the padded tensor table, from the start of the file.
+        end: u64,
+        /// Bytes from there to the end of the file.
+        trailing_bytes: u64,
+        /// The file's alignment.
+        alignment: u32,
+    },
+
     /// A part of a sharded set was needed and the file says nothing about one.
     #[error("shard {} of the set has no split.* keys: it is a file of its own", index + 1)]
     NotAShard {

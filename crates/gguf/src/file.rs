@@ -68,8 +68,8 @@ impl<'a> Gguf<'a> {
         self.data_offset
     }
 
-    /// Bytes after the last tensor, or after the tensor table if there is no tensor: padding, or nothing that a reader
-    /// knows of.
+    /// Bytes of padding after the last tensor, or after the padded tensor table if there is no tensor; less than one
+    /// alignment unit.
     pub fn trailing_bytes(&self) -> u64 {
         self.file_len.saturating_sub(self.data_end)
     }

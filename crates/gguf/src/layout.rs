@@ -62,6 +62,12 @@ pub(crate) fn place(
         }
         (end, first) = (tensor.byte_range().end, tensor.name());
     }
+    // Everything would be read from another place if a tensor were left out or the alignment halved, and only the end of
+    // the file tells.
+    let trailing_bytes = file_len.saturating_sub(end);
+    if trailing_bytes >= alignment.into() {
+        return Err(Error::TrailingBytes { end, trailing_bytes, alignment });
+    }
     Ok((placed, end))
 }
 

@@ -23,7 +23,7 @@
 //! [`Gguf::parse`] is the one way in. What it returns is checked: every key and tensor name is unique, every value has
 //! a known type, every float in the metadata is finite, every tensor has 1 to 4 dimensions, none of them 0, a size that
 //! doesn't overflow and a place inside the file, and no two tensors overlap or leave a hole of more than one alignment
-//! unit between them. Bytes after the last tensor are allowed (writers pad there) and counted in
+//! unit between them. Less than one alignment unit may follow the last tensor (writers pad there) and is counted in
 //! [`Gguf::trailing_bytes`].
 //!
 //! The parser borrows: strings are slices of the input, arrays of numbers stay bytes until they are asked for. Counts in

@@ -116,20 +116,56 @@ fn a_tensor_off_the_alignment_is_refused() {
 
 #[test]
 fn padding_up_to_one_alignment_unit_is_accepted_and_a_hole_beyond_is_refused() {
-    let with_hole = |second| Raw::new().tensor("a", &[1], F32, 0).tensor("b", &[8], F32, second).data(200);
+    let file = |first_len, second: u64| {
+        Raw::new().tensor("a", &[first_len], F32, 0).tensor("b", &[8], F32, second).data(second as usize + 32)
+    };
+    let with_hole = |second| file(1, second);
     assert!(parse(&with_hole(32).file()).is_ok());
     assert_refused(&with_hole(64), &["60 unused bytes", "\"b\"", "at most 32"]);
     // A writer that always pads leaves a whole unit after a tensor that needs none.
-    let whole_unit = |second| Raw::new().tensor("a", &[8], F32, 0).tensor("b", &[8], F32, second).data(200);
+    let whole_unit = |second| file(8, second);
     assert!(parse(&whole_unit(64).file()).is_ok());
     assert_refused(&whole_unit(96), &["64 unused bytes"]);
     assert_refused(&Raw::new().tensor("a", &[8], F32, 64).data(200), &["64 unused bytes", "\"a\""]);
 }
 
 #[test]
-fn bytes_after_the_last_tensor_are_accepted_and_counted() {
-    let file = Raw::new().tensor("a", &[1], F32, 0).data(32).file();
-    assert_eq!(parse(&file).unwrap().trailing_bytes(), 28);
+fn padding_after_the_last_tensor_is_counted_and_a_whole_unit_of_it_refused() {
+    let file = |len| Raw::new().tensor("a", &[1], F32, 0).data(len);
+    for len in [4, 5, 32, 35] {
+        assert_eq!(parse(&file(len).file()).unwrap().trailing_bytes(), len as u64 - 4);
+    }
+    for len in [36_usize, 64, 4096] {
+        let trailing = format!("{} bytes after the end of the last tensor", len - 4);
+        assert_refused(&file(len), &[&trailing, "one alignment unit of 32"]);
+    }
+    let mut file = Raw::new().entry("a", U32, &[0; 4]).head();
+    file.resize(file.len().next_multiple_of(32) + 31, 0);
+    assert!(parse(&file).is_ok());
+    file.push(0);
+    assert!(matches!(parse(&file).unwrap_err(), Error::TrailingBytes { trailing_bytes: 32, alignment: 32, .. }));
+}
+
+#[test]
+fn a_tensor_that_the_count_leaves_out_is_missed_at_the_end_of_the_file() {
+    // The table is one entry shorter, so all data would start earlier.
+    for names in [["a", "b"], ["blk.0.attn_q.weight", "rope_freqs.weight"]] {
+        let raw = Raw { n_tensors: Some(1), ..Raw::new() };
+        let raw = raw.tensor(names[0], &[8], F32, 0).tensor(names[1], &[8], F32, 32).data(64);
+        assert_refused(&raw, &["bytes after the end of the last tensor"]);
+    }
+}
+
+#[test]
+fn an_alignment_halved_is_found_out_by_the_end_of_the_file() {
+    let raw = |alignment: u32| {
+        let raw = Raw { alignment: 64, ..Raw::new() }.entry("general.alignment", U32, &alignment.to_le_bytes());
+        raw.tensor("token_embd", &[16], F32, 0).tensor("b", &[16], F32, 64).data(128)
+    };
+    // The table ends in the first half of a unit of 64.
+    assert!((1..=32).contains(&(raw(64).head().len() % 64)));
+    assert!(parse(&raw(64).file()).is_ok());
+    assert_refused(&raw(32), &["32 bytes after the end of the last tensor"]);
 }
 
 #[test]
