@@ -2,11 +2,12 @@
 //!
 //! - [`load`]: opens a file or a set of them; its header refuses what can't be run before a weight is touched.
 //! - [`Engine`]: a backend and a decoder. [`Session`]: one conversation's tokens, keys and values.
-//! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`]: measure.
+//! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`], [`bench`]: measure.
 //! - [`sampler`]: from logits to a token.
 //! - [`TapWriter`], [`TapFile`]: fingerprints of a run, and their comparison.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod chat;
 mod engine;
 mod error;
@@ -19,6 +20,7 @@ mod plan;
 pub mod sampler;
 mod score;
 
+pub use bench::{BenchOptions, BenchProgress, Measurement, Phase, Spread, bench};
 pub use chat::chat_prompt;
 pub use engine::{DEFAULT_BATCH, Engine, Session};
 pub use error::{BadModel, Error};
