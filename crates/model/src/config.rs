@@ -13,6 +13,18 @@ const MAX_COUNT: usize = 1 << 30;
 /// Most layers. Per-layer data is made from this number before any tensor confirms it.
 const MAX_LAYERS: usize = 4096;
 
+/// Least float that a key may state: far below any epsilon or scale in use, and far from the smallest that f32 holds.
+const MIN_FLOAT: f32 = 1e-12;
+
+/// Largest scale, factor or cap. Products of a few of them with activations stay in the range of f32.
+const MAX_FLOAT: f32 = 1e6;
+
+/// Largest rotary base. Contexts of millions of tokens are trained with some 10^10.
+const MAX_ROPE_BASE: f32 = 1e12;
+
+/// Largest epsilon: beyond it, it and not the values would set a norm.
+const MAX_EPS: f32 = 1.0;
+
 /// The keys `<architecture>.*` of one file.
 ///
 /// A read that fails gives a harmless value and notes the problem; [`finish`](Self::finish) then refuses with all of them.
@@ -38,6 +50,7 @@ impl<'a> Config<'a> {
         }
         if config.n_vocab > 0
             && let Some(stated) = config.opt_count("vocab_size")
+            && config.usable(&["vocab_size"])
             && stated != config.n_vocab
         {
             let tokens = config.n_vocab;
@@ -159,7 +172,7 @@ impl<'a> Config<'a> {
     pub(crate) fn float_above(&mut self, name: &str, bound: f32) -> f32 {
         let key = self.key(name);
         match self.metadata.f32(&key) {
-            Ok(float) => self.above(&key, bound, float),
+            Ok(float) => self.float_in_range(name, &key, bound, float),
             Err(error) => self.problem(&key, &error, bound + 1.0),
         }
     }
@@ -168,27 +181,44 @@ impl<'a> Config<'a> {
     pub(crate) fn opt_float_above(&mut self, name: &str, bound: f32) -> Option<f32> {
         let key = self.key(name);
         match self.metadata.opt_f32(&key) {
-            Ok(float) => float.map(|float| self.above(&key, bound, float)),
+            Ok(float) => float.map(|float| self.float_in_range(name, &key, bound, float)),
             Err(error) => self.problem(&key, &error, None),
         }
     }
 
-    fn above(&mut self, key: &str, bound: f32, float: f32) -> f32 {
-        if float > bound {
+    fn float_in_range(&mut self, name: &str, key: &str, bound: f32, float: f32) -> f32 {
+        let most = if name.starts_with("rope.freq_base") {
+            MAX_ROPE_BASE
+        } else if name.ends_with("epsilon") {
+            MAX_EPS
+        } else {
+            MAX_FLOAT
+        };
+        let problem = if float <= bound {
+            format!("{key} is {float}, expected more than {bound}")
+        } else if !(MIN_FLOAT..=most).contains(&float) {
+            format!("{key} is {float:e}, expected {MIN_FLOAT:e} to {most:e}")
+        } else {
             return float;
-        }
-        self.problem(key, &format!("{key} is {float}, expected more than {bound}"), bound + 1.0)
+        };
+        self.problem(key, &problem, bound + 1.0)
     }
 
     /// Which layers slide, from a key that is either a period or an array of truth values, repeated if it is shorter.
     ///
     /// With a period `p`, the last of every `p` layers is global and the others slide; a period of 0 makes all slide.
+    /// One beyond the number of layers, which would make all slide too, is taken for damage.
     pub(crate) fn sliding_pattern(&mut self, name: &str, n_layer: usize) -> Option<Vec<bool>> {
         let key = self.key(name);
         let harmless = Some(vec![false; n_layer]);
         if self.metadata.value(&key)?.as_array().is_none() {
             return match self.metadata.usize(&key) {
-                Ok(period) => Some(every_last_is_global(period, n_layer)),
+                Ok(period) if period <= n_layer || !self.usable(&["block_count"]) => {
+                    Some(every_last_is_global(period, n_layer))
+                }
+                Ok(period) => {
+                    self.problem(&key, &format!("{key} is {period}, expected 0 to the {n_layer} layers"), harmless)
+                }
                 Err(error) => self.problem(&key, &error, harmless),
             };
         }

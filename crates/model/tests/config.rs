@@ -115,7 +115,6 @@ fn a_window_pattern_is_a_period_or_an_array_that_repeats() {
         (Meta::U32(2), "sgsgsgsg"),
         (Meta::U32(1), "gggggggg"),
         (Meta::U32(0), "ssssssss"),
-        (Meta::U32(9), "ssssssss"),
         (bools("sssgsssg"), "sssgsssg"),
         (bools("gssssssg"), "gssssssg"),
         (bools("sssg"), "sssgsssg"),
@@ -151,6 +150,10 @@ fn a_pattern_of_another_type_or_length_is_refused() {
         for (len, value) in [(0, Meta::Bools(vec![])), (n_layer + 1, Meta::Bools(vec![true; n_layer + 1]))] {
             file.set("attention.sliding_window_pattern", value);
             assert_eq!(file.metadata_problems(), [format!("{key} has {len} entries, expected 1 to {n_layer}")]);
+        }
+        for period in [n_layer as u32 + 1, 1 << 20, u32::MAX] {
+            file.set("attention.sliding_window_pattern", Meta::U32(period));
+            assert_eq!(file.metadata_problems(), [format!("{key} is {period}, expected 0 to the {n_layer} layers")]);
         }
         for value in [Meta::I32(-1), Meta::F32(4.0), Meta::Bool(true), Meta::Str("sssg"), Meta::U32s(vec![1; 4])] {
             file.set("attention.sliding_window_pattern", value);
@@ -421,6 +424,35 @@ fn keys_that_contradict_each_other_are_named_with_their_numbers() {
         ["layer 0: 1048576 heads of 1048576 are more than 1073741824 values"]
     );
     assert_eq!(problems(&[("block_count", 4097)]), ["llama.block_count is 4097, expected at most 4096"]);
+}
+
+#[test]
+fn floats_that_no_model_has_are_refused_with_the_range() {
+    let problems = |name: &str, value: f32| {
+        let mut file = gemma3();
+        file.set(name, Meta::F32(value)).metadata_problems()
+    };
+    for (name, value, expected) in [
+        ("attention.layer_norm_rms_epsilon", 2.0, "2e0, expected 1e-12 to 1e0"),
+        ("attention.layer_norm_rms_epsilon", 1e-40, "1e-40, expected 1e-12 to 1e0"),
+        ("attention.scale", 3e38, "3e38, expected 1e-12 to 1e6"),
+        ("final_logit_softcapping", 1e-20, "1e-20, expected 1e-12 to 1e6"),
+        ("rope.scaling.factor", 1e7, "1e7, expected 1e-12 to 1e6"),
+        ("rope.freq_base", 2e12, "2e12, expected 1e-12 to 1e12"),
+        ("rope.freq_base_swa", 3e38, "3e38, expected 1e-12 to 1e12"),
+    ] {
+        assert_eq!(problems(name, value), [format!("gemma3.{name} is {expected}")]);
+    }
+    // The longest contexts that were trained have such a base.
+    let mut file = gemma3();
+    file.set("rope.freq_base", Meta::F32(4.6e10)).set("attention.layer_norm_rms_epsilon", Meta::F32(1e-12)).spec();
+}
+
+#[test]
+fn a_vocabulary_size_of_0_is_one_problem() {
+    let mut file = llama();
+    file.set("vocab_size", Meta::U32(0));
+    assert_eq!(file.metadata_problems(), ["llama.vocab_size is 0, expected 1 to 1073741824"]);
 }
 
 #[test]
