@@ -24,6 +24,9 @@ pub const N_METADATA: u64 = 65_536;
 /// Tensors in one file, and in one set of files. The largest known, mixtures of experts stored one tensor per expert, have about 50,000.
 pub const N_TENSORS: u64 = 262_144;
 
+/// Shards of a set that is written: what the 16-bit key of their number can count.
+pub const N_SHARDS: u64 = 65_535;
+
 /// Dimensions of a tensor: the format's own limit.
 pub const N_DIMS: u32 = 4;
 

@@ -403,6 +403,17 @@ pub enum Error {
         expected: u64,
     },
 
+    /// A part of a model that no shard of the asked size has room for.
+    #[error("a file with {what} needs {needed_bytes} bytes, and a shard may have at most {max_bytes}")]
+    ShardTooLarge {
+        /// The part.
+        what: String,
+        /// Bytes of the smallest file that holds it.
+        needed_bytes: u64,
+        /// The most that a shard may have.
+        max_bytes: u64,
+    },
+
     /// The writer was given another number of bytes than a tensor has.
     #[error("tensor {tensor:?} was given {found_bytes} bytes, its type and dimensions make {expected_bytes}")]
     WrongDataLen {

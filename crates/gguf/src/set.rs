@@ -66,7 +66,12 @@ impl<'a> GgufSet<'a> {
 
     /// The tensor of that name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo<'a>> {
-        self.files.iter().find_map(|file| file.tensor(name))
+        self.find(name).map(|(_, tensor)| tensor)
+    }
+
+    /// The tensor of that name, and the index of its file.
+    pub fn find(&self, name: &str) -> Option<(usize, &TensorInfo<'a>)> {
+        self.files.iter().enumerate().find_map(|(file_no, file)| Some((file_no, file.tensor(name)?)))
     }
 }
 

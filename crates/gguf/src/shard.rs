@@ -9,7 +9,7 @@ use crate::{
     metadata::Metadata,
 };
 
-const NO: &str = "split.no";
+pub(crate) const NO: &str = "split.no";
 pub(crate) const COUNT: &str = "split.count";
 pub(crate) const TENSORS_COUNT: &str = "split.tensors.count";
 

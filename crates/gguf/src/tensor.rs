@@ -107,6 +107,11 @@ impl<'a> TensorInfo<'a> {
         Ok(Self::new(name, &dims[..n_dims as usize], tensor_type)?.at(cursor.u64()?))
     }
 
+    /// Bytes of its entry in the table.
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        8 + self.name.len() as u64 + 4 + 8 * self.n_dims as u64 + 4 + 8
+    }
+
     /// Writes the entry of a tensor whose offset counts from the start of the data.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         write_str(self.name, out);

@@ -3,14 +3,11 @@
 use std::io::Write;
 
 use crate::{
-    caps,
     error::{Error, Result, shown},
-    file::Gguf,
-    header::Header,
-    layout,
+    outline::Outline,
     tensor::TensorInfo,
     tensor_type::TensorType,
-    value::{Value, write_str},
+    value::Value,
 };
 
 /// Collects metadata and tensors, then writes them as one file of version 3.
@@ -19,9 +16,9 @@ use crate::{
 /// `general.alignment`, as for a reader.
 #[derive(Debug, Clone, Default)]
 pub struct Writer<'a> {
-    metadata: Vec<(&'a str, Value<'a>)>,
-    /// Offsets count from the start of the data, and are set when the file is written.
-    tensors: Vec<(TensorInfo<'a>, &'a [u8])>,
+    outline: Outline<'a>,
+    /// The bytes of each of the outline's tensors.
+    data: Vec<&'a [u8]>,
 }
 
 impl<'a> Writer<'a> {
@@ -32,7 +29,7 @@ impl<'a> Writer<'a> {
 
     /// Adds an entry after those that are there.
     pub fn metadata(&mut self, key: &'a str, value: impl Into<Value<'a>>) -> &mut Self {
-        self.metadata.push((key, value.into()));
+        self.outline.metadata(key, value);
         self
     }
 
@@ -53,49 +50,24 @@ impl<'a> Writer<'a> {
         if found_bytes != expected_bytes {
             return Err(Error::WrongDataLen { tensor: shown(name), found_bytes, expected_bytes });
         }
-        self.tensors.push((tensor, data));
+        self.outline.push(tensor);
+        self.data.push(data);
         Ok(self)
     }
 
     /// Writes the file and returns its length. Every tensor is padded to the alignment, the last too.
     ///
-    /// Nothing is written unless [`Gguf::parse`] accepts what would be.
+    /// Nothing is written unless [`Gguf::parse`](crate::Gguf::parse) accepts what would be.
     ///
     /// # Errors
     /// The parser would refuse the file, for example for a key that is there twice; or `out` fails, in which case part
     /// of the file may be written.
     pub fn write_to(&self, out: &mut impl Write) -> Result<u64> {
-        let alignment_value = self.metadata.iter().find(|(key, _)| *key == layout::ALIGNMENT_KEY);
-        let alignment = layout::alignment(alignment_value.map(|(_, value)| value))?;
-        let (head, data_len) = self.head(alignment);
-        let file_len = head.len() as u64 + data_len;
-        Gguf::parse(&head, file_len)?;
-
-        out.write_all(&head)?;
-        let padding = vec![0; alignment as usize];
-        for (_, data) in &self.tensors {
+        let mut data = self.data.iter();
+        self.outline.write_to(out, |_, out| {
+            let data = data.next().copied().unwrap_or_default();
             out.write_all(data)?;
-            let data_len = data.len() as u64;
-            out.write_all(&padding[..(layout::aligned(data_len, alignment) - data_len) as usize])?;
-        }
-        Ok(file_len)
-    }
-
-    /// Everything before the data, padded, and the length of the data, padded.
-    fn head(&self, alignment: u32) -> (Vec<u8>, u64) {
-        let mut head = Vec::new();
-        let (n_tensors, n_metadata) = (self.tensors.len() as u64, self.metadata.len() as u64);
-        Header { version: caps::VERSION_MAX, n_tensors, n_metadata }.write(&mut head);
-        for (key, value) in &self.metadata {
-            write_str(key, &mut head);
-            value.write(&mut head);
-        }
-        let mut data_len = 0;
-        for (tensor, data) in &self.tensors {
-            tensor.clone().at(data_len).write(&mut head);
-            data_len += layout::aligned(data.len() as u64, alignment);
-        }
-        head.resize(layout::aligned(head.len() as u64, alignment) as usize, 0);
-        (head, data_len)
+            Ok::<_, Error>(data.len() as u64)
+        })
     }
 }

@@ -1,6 +1,10 @@
 //! Sets of shards: each file's own keys, and a set held together.
 
-use muser_gguf::{Error, Gguf, GgufSet, Shard, TensorType, Value, Writer, shard::ShardName};
+use std::num::NonZero;
+
+use muser_gguf::{
+    Array, Error, Gguf, GgufSet, Outline, Shard, ShardLimit, TensorType, Value, Writer, shard::ShardName, split,
+};
 
 const ROW: [u8; 4] = [0; 4];
 
@@ -152,4 +156,128 @@ fn a_set_with_a_fault_is_refused_naming_it() {
     ));
     let too_few = shard(1, 2, 2, &[]);
     assert!(matches!(refusal(&[first, too_few]), Error::WrongTensorTotal { found: 1, expected: 2 }));
+}
+
+/// A file with ten tensors of ten sizes, each of bytes of its own.
+fn whole(metadata: &[(&'static str, Value<'static>)]) -> Vec<u8> {
+    let data: Vec<(String, Vec<u8>)> = (1..=10_u8).map(|i| (format!("t{i}"), vec![i; 40 * usize::from(i)])).collect();
+    let mut writer = Writer::new();
+    metadata.iter().for_each(|(key, value)| _ = writer.metadata(key, value.clone()));
+    for (name, data) in &data {
+        writer.tensor(name, &[data.len() as u64 / 4], TensorType::F32, data).unwrap();
+    }
+    written(&writer)
+}
+
+fn set(file: &[u8]) -> GgufSet<'_> {
+    GgufSet::new(vec![parse(file)]).unwrap()
+}
+
+/// Writes the shards of a whole file.
+fn shards(file: &[u8], limit: ShardLimit) -> Result<Vec<Vec<u8>>, Error> {
+    let set = set(file);
+    let write = |outline: &Outline<'_>| {
+        let mut out = Vec::new();
+        let len = outline.write_to(&mut out, |tensor, out: &mut Vec<u8>| {
+            let data = bytes(&set, tensor.name(), &[file]);
+            out.extend_from_slice(data);
+            Ok::<_, Error>(data.len() as u64)
+        })?;
+        assert_eq!(len, out.len() as u64);
+        Ok(out)
+    };
+    split(&set, limit)?.iter().map(write).collect()
+}
+
+/// The bytes of a tensor in the files of a set.
+fn bytes<'f>(set: &GgufSet<'_>, name: &str, files: &[&'f [u8]]) -> &'f [u8] {
+    let (file_no, tensor) = set.tensors().find(|(_, tensor)| tensor.name() == name).unwrap();
+    let range = tensor.byte_range();
+    &files[file_no][range.start as usize..range.end as usize]
+}
+
+/// Checks that shards are a set with the whole file's metadata and tensors, in order.
+fn joins_to(file: &[u8], shards: &[Vec<u8>]) {
+    let (whole, joined) = (set(file), GgufSet::new(shards.iter().map(|shard| parse(shard)).collect()).unwrap());
+    let metadata: Vec<_> = whole.metadata().iter().collect();
+    let n = metadata.len();
+    assert_eq!(joined.metadata().iter().take(n).collect::<Vec<_>>(), metadata);
+    assert_eq!(joined.metadata().len(), n + 3, "the keys of the set, and no more");
+    let files: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
+    assert_eq!(joined.tensors().count(), whole.tensors().count());
+    for ((_, found), (_, expected)) in joined.tensors().zip(whole.tensors()) {
+        let what = |tensor: &muser_gguf::TensorInfo<'_>| (tensor.name().to_owned(), tensor.dims().to_vec());
+        assert_eq!((what(found), found.tensor_type()), (what(expected), expected.tensor_type()));
+        assert_eq!(bytes(&joined, found.name(), &files), bytes(&whole, found.name(), &[file]));
+    }
+}
+
+fn tensors(most: u64) -> ShardLimit {
+    ShardLimit::Tensors(NonZero::new(most).unwrap())
+}
+
+#[test]
+fn the_shards_of_a_file_join_to_the_same_tensors() {
+    for metadata in [&[][..], &[("general.architecture", "llama".into())], &[("general.alignment", 64_u32.into())]] {
+        let file = whole(metadata);
+        for most in 1..=11 {
+            let shards = shards(&file, tensors(most)).unwrap();
+            assert_eq!(shards.len(), 10_usize.div_ceil(most as usize));
+            joins_to(&file, &shards);
+            for shard in &shards {
+                assert_eq!(parse(shard).alignment(), parse(&file).alignment());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_shard_is_larger_than_asked_and_none_could_take_the_next_tensor() {
+    let file = whole(&[]);
+    for most in (600..file.len() as u64 + 200).step_by(7) {
+        let shards = shards(&file, ShardLimit::SizeBytes(most)).unwrap();
+        joins_to(&file, &shards);
+        for pair in shards.windows(2) {
+            // A padded tensor, its padded table entry, and what both paddings may add.
+            let next = parse(&pair[1]).tensors()[0].size_bytes() + 50 + 2 * 31;
+            assert!(pair[0].len() as u64 <= most && pair[0].len() as u64 + next > most, "{most}");
+        }
+        assert!(shards.last().unwrap().len() as u64 <= most);
+    }
+}
+
+#[test]
+fn metadata_that_leave_no_room_have_a_shard_of_their_own() {
+    let file = whole(&[("a.long", Array::from(&[7_u8; 900][..]).into())]);
+    let shards = shards(&file, ShardLimit::SizeBytes(1100)).unwrap();
+    assert_eq!(parse(&shards[0]).tensors(), []);
+    joins_to(&file, &shards);
+}
+
+#[test]
+fn what_fits_into_no_shard_is_named_with_its_size() {
+    let file = whole(&[]);
+    let refusal = shards(&file, ShardLimit::SizeBytes(500)).unwrap_err().to_string();
+    assert_eq!(refusal, "a file with tensor \"t9\" needs 544 bytes, and a shard may have at most 500");
+    let refusal = shards(&file, ShardLimit::SizeBytes(100)).unwrap_err().to_string();
+    assert_eq!(refusal, "a file with all metadata needs 128 bytes, and a shard may have at most 100");
+}
+
+#[test]
+fn a_set_can_be_split_again() {
+    let file = whole(&[("general.architecture", "llama".into())]);
+    let once = shards(&file, tensors(3)).unwrap();
+    let set = GgufSet::new(once.iter().map(|shard| parse(shard)).collect()).unwrap();
+    let again = split(&set, tensors(4)).unwrap();
+    let names: Vec<Vec<&str>> =
+        again.iter().map(|shard| shard.tensors().iter().map(|tensor| tensor.name()).collect()).collect();
+    assert_eq!(names, [&["t1", "t2", "t3", "t4"][..], &["t5", "t6", "t7", "t8"], &["t9", "t10"]]);
+}
+
+#[test]
+fn a_tensor_of_another_size_than_its_outline_says_is_refused() {
+    let mut outline = Outline::new();
+    outline.tensor("a", &[2], TensorType::F32).unwrap();
+    let refusal = outline.write_to(&mut Vec::new(), |_, _| Ok::<_, Error>(7)).unwrap_err();
+    assert!(matches!(refusal, Error::WrongDataLen { found_bytes: 7, expected_bytes: 8, .. }), "{refusal}");
 }
