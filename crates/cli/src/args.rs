@@ -1,10 +1,14 @@
 //! The command line, defined once: parser, help and usage errors follow from it.
 
+mod split;
+
 use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muser_memory::LoadPolicy;
+
+pub use split::SplitArgs;
 
 /// Runs language models from GGUF files, mapped once and computed on in place.
 ///
@@ -42,6 +46,11 @@ pub enum Command {
     Score(ScoreArgs),
     /// Measure the perplexity of a text file
     Perplexity(PerplexityArgs),
+    /// Write a model as a set of smaller files, of which any opens the whole
+    ///
+    /// The first has all metadata; tensors keep their order and their bytes. All files appear, or none, and nothing is
+    /// overwritten.
+    Split(SplitArgs),
     /// Work with files of taps that `score --taps` wrote
     Taps(TapsArgs),
 }
@@ -75,7 +84,7 @@ pub struct EngineArgs {
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// A GGUF file
+    /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// What to say to the model; without it, an interactive chat, or standard input if that is no terminal
     pub prompt: Option<String>,
@@ -135,7 +144,7 @@ pub struct SamplingArgs {
 
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A GGUF file
+    /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// List every tensor
     #[arg(long)]
@@ -147,7 +156,7 @@ pub struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// A GGUF file
+    /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// Context of each slot in tokens, or `auto` for the largest that fits, up to what the model was trained for
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
@@ -168,7 +177,7 @@ pub struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub struct TokenizeArgs {
-    /// A GGUF file
+    /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// The text; without it, standard input
     #[arg(allow_hyphen_values = true)]
@@ -189,7 +198,7 @@ pub struct TokenizeArgs {
 
 #[derive(Debug, Args)]
 pub struct ScoreArgs {
-    /// A GGUF file
+    /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// How many of the likeliest tokens to list at each step
     #[arg(long, value_name = "K", default_value_t = 10)]
@@ -209,7 +218,7 @@ pub struct ScoreArgs {
 
 #[derive(Debug, Args)]
 pub struct PerplexityArgs {
-    /// A GGUF file
+    /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// A text file
     pub file: PathBuf,
@@ -234,7 +243,9 @@ pub struct TapsArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum TapsCommand {
-    /// Name the first tap, layer and token in which two runs differ; exit code 1 if they do
+    /// Name the first tap, layer and token in which two runs differ
+    ///
+    /// Exit codes: 0 equal, 1 different, 4 when a file can't be read or is no whole file of taps.
     Diff(TapsDiffArgs),
 }
 

@@ -5,6 +5,7 @@ pub mod perplexity;
 pub mod plan;
 pub mod run;
 pub mod score;
+pub mod split;
 pub mod taps;
 pub mod tokenize;
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use muser_engine::TapFileError;
 use muser_text::TextError;
 use muser_text::template::TemplateError;
 
@@ -12,7 +13,7 @@ use crate::interrupt;
 const USAGE: u8 = 2;
 /// Exit code of what the memory plan refuses.
 const REFUSED: u8 = 3;
-/// Exit code of a bad model file.
+/// Exit code of a bad model file, and of files of taps that can't be compared.
 pub const BAD_MODEL: u8 = 4;
 
 /// A failure that the command line or what it names is to blame for.
@@ -68,6 +69,9 @@ fn code(error: &anyhow::Error) -> Option<u8> {
     error.chain().find_map(|cause| {
         if cause.is::<Usage>() {
             Some(USAGE)
+        } else if cause.is::<TapFileError>() {
+            // Not 1, which says that two files differ.
+            Some(BAD_MODEL)
         } else if let Some(error) = cause.downcast_ref::<muser_memory::Error>() {
             code_of_memory(error)
         } else {
@@ -85,7 +89,9 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::PromptTooLong { .. }
         | Error::EmptyPrompt
         | Error::ChunkTooShort { .. }
-        | Error::TextTooShort { .. } => Some(USAGE),
+        | Error::TextTooShort { .. }
+        | Error::Unsplittable(_)
+        | Error::Exists { .. } => Some(USAGE),
         // A thread that the system does not give is nobody's fault.
         Error::Template(TemplateError::Thread(_)) => None,
         Error::BadModel { source, .. }
@@ -93,9 +99,11 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         {
             None
         }
-        Error::BadModel { .. } | Error::NotFinite { .. } | Error::NothingRendered | Error::Template(_) => {
-            Some(BAD_MODEL)
-        }
+        Error::BadModel { .. }
+        | Error::Replaced { .. }
+        | Error::NotFinite { .. }
+        | Error::NothingRendered
+        | Error::Template(_) => Some(BAD_MODEL),
         Error::Interrupted => Some(interrupt::EXIT_CODE),
         Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
         _ => None,

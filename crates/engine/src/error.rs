@@ -77,6 +77,31 @@ pub enum Error {
         /// Tokens that a chunk has.
         needed: usize,
     },
+    /// A model that can't be split as asked.
+    #[error("the model can't be split so: {0}")]
+    Unsplittable(#[source] muser_gguf::Error),
+    /// A file where one was to be written.
+    #[error("{path}: there is such a file already, and nothing is overwritten", path = path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of the model that became another between two looks at it.
+    #[error("{path}: the file was replaced while it was read", path = path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that could not be read or written.
+    #[error("{path}: could not {action} the file: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,

@@ -94,15 +94,16 @@ impl<W: Write> TapWriter<W> {
         self.sequence += 1;
     }
 
-    /// Ends the file.
+    /// Ends the file, and returns what it was written to.
     ///
     /// # Errors
     /// The first write that failed.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<W> {
         self.failed.take().map_or(Ok(()), Err)?;
         self.out.write_all(&END.to_le_bytes())?;
         self.out.write_all(&self.n_records.to_le_bytes())?;
-        self.out.flush()
+        self.out.flush()?;
+        Ok(self.out)
     }
 
     fn write(&mut self, point: TapPoint, values: &[f32]) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! - [`Engine`]: a backend and a decoder. [`Session`]: one conversation's tokens, keys and values.
 //! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`], [`bench`]: measure.
 //! - [`sampler`]: from logits to a token.
+//! - [`split`]: writes a model as a set of files.
 //! - [`TapWriter`], [`TapFile`]: fingerprints of a run, and their comparison.
 #![forbid(unsafe_code)]
 
@@ -15,10 +16,12 @@ mod files;
 mod fingerprint;
 mod generate;
 mod loader;
+mod output;
 mod perplexity;
 mod plan;
 pub mod sampler;
 mod score;
+mod split;
 
 pub use bench::{BenchOptions, BenchProgress, Measurement, Phase, Spread, bench};
 pub use chat::chat_prompt;
@@ -30,6 +33,8 @@ pub use generate::{Event, Finish, Generation};
 pub use loader::{
     LoadOptions, LoadReport, Loaded, check, load, read_template, read_tokenizer, weight_bytes, with_header,
 };
+pub use output::OutputFile;
 pub use perplexity::{PerplexityOptions, PerplexityProgress, perplexity};
 pub use plan::{PlanOptions, plan};
 pub use score::Step;
+pub use split::{Part, SplitProgress, split};

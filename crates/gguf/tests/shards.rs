@@ -3,7 +3,8 @@
 use std::num::NonZero;
 
 use muser_gguf::{
-    Array, Error, Gguf, GgufSet, Outline, Shard, ShardLimit, TensorType, Value, Writer, shard::ShardName, split,
+    Array, Error, Gguf, GgufSet, Outline, Shard, ShardLimit, TensorInfo, TensorType, Value, Writer, shard::ShardName,
+    split,
 };
 
 const ROW: [u8; 4] = [0; 4];
@@ -100,7 +101,7 @@ fn a_whole_set_is_one_model() {
     assert_eq!(set.architecture().unwrap(), "llama");
     let tensors: Vec<_> = set.tensors().map(|(file_no, tensor)| (file_no, tensor.name())).collect();
     assert_eq!(tensors, [(1, "a"), (1, "b"), (2, "c")]);
-    assert_eq!(set.tensor("c").map(|tensor| tensor.name()), Some("c"));
+    assert_eq!(set.tensor("c").map(TensorInfo::name), Some("c"));
     assert_eq!(set.tensor("d"), None);
 }
 
@@ -206,7 +207,7 @@ fn joins_to(file: &[u8], shards: &[Vec<u8>]) {
     let files: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
     assert_eq!(joined.tensors().count(), whole.tensors().count());
     for ((_, found), (_, expected)) in joined.tensors().zip(whole.tensors()) {
-        let what = |tensor: &muser_gguf::TensorInfo<'_>| (tensor.name().to_owned(), tensor.dims().to_vec());
+        let what = |tensor: &TensorInfo<'_>| (tensor.name().to_owned(), tensor.dims().to_vec());
         assert_eq!((what(found), found.tensor_type()), (what(expected), expected.tensor_type()));
         assert_eq!(bytes(&joined, found.name(), &files), bytes(&whole, found.name(), &[file]));
     }
@@ -270,7 +271,7 @@ fn a_set_can_be_split_again() {
     let set = GgufSet::new(once.iter().map(|shard| parse(shard)).collect()).unwrap();
     let again = split(&set, tensors(4)).unwrap();
     let names: Vec<Vec<&str>> =
-        again.iter().map(|shard| shard.tensors().iter().map(|tensor| tensor.name()).collect()).collect();
+        again.iter().map(|shard| shard.tensors().iter().map(TensorInfo::name).collect()).collect();
     assert_eq!(names, [&["t1", "t2", "t3", "t4"][..], &["t5", "t6", "t7", "t8"], &["t9", "t10"]]);
 }
 

@@ -1,12 +1,11 @@
 //! `muser score`: how likely a model finds given continuations.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufWriter};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use muser_engine::{Step, TapWriter};
+use muser_engine::{OutputFile, Step, TapWriter};
 use muser_model::TapSink;
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +59,7 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
 
     let _listener = interrupt::listen();
     let progress = Progress::new("scoring", "tokens", requests.iter().map(Request::len).sum());
-    let mut done = 0;
+    let (mut done, mut unread) = (0, false);
     for request in &requests {
         let sink = taps.as_mut().map(|taps| taps as &mut dyn TapSink);
         let on_tokens = &mut |tokens| {
@@ -72,7 +71,11 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
         let steps = steps.with_context(|| format!("line {} of standard input", request.line))?;
         done += request.len();
         let answer = Answer { steps: steps.into_iter().map(AnswerStep::from).collect() };
-        if print(&(serde_json::to_string(&answer)? + "\n"))?.is_break() {
+        // The taps are asked for even when nobody reads the answers any more.
+        if !unread && print(&(serde_json::to_string(&answer)? + "\n"))?.is_break() {
+            unread = true;
+        }
+        if unread && taps.is_none() {
             break;
         }
         if let Some(taps) = &mut taps {
@@ -80,13 +83,14 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
         }
     }
     if let (Some(taps), Some(path)) = (taps, &args.taps) {
-        taps.finish().with_context(|| format!("writing {}", path.display()))?;
+        let finished = taps.finish().and_then(|out| out.into_inner()?.finish());
+        finished.with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn create_taps(path: &Path, values: bool) -> Result<TapWriter<BufWriter<File>>> {
-    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+fn create_taps(path: &Path, values: bool) -> Result<TapWriter<BufWriter<OutputFile>>> {
+    let file = OutputFile::create(path).with_context(|| format!("creating {}", path.display()))?;
     TapWriter::new(BufWriter::new(file), values).with_context(|| format!("writing {}", path.display()))
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use muser_engine::{Difference, DifferenceKind, TapFile};
+use muser_engine::{Difference, DifferenceKind, TapFile, TapFileError};
 use serde_json::json;
 
 use crate::args::{TapsArgs, TapsCommand, TapsDiffArgs};
@@ -31,7 +31,7 @@ fn diff(args: &TapsDiffArgs) -> Result<ExitCode> {
 }
 
 fn read(path: &Path) -> Result<TapFile> {
-    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let file = File::open(path).map_err(TapFileError::from).with_context(|| format!("opening {}", path.display()))?;
     TapFile::read(BufReader::new(file)).with_context(|| format!("reading {}", path.display()))
 }
 
