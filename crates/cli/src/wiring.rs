@@ -47,7 +47,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
         Context::Tokens(tokens) => Some(tokens),
     };
     let n_batch = args.batch.get();
-    let threads = args.threads.unwrap_or_else(physical_cores);
+    let threads = threads(args);
     if let Ok(processors) = available_parallelism()
         && threads > processors
     {
@@ -60,6 +60,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
             policy: args.load.into(),
             n_threads: threads.get(),
             resident: args.resident,
+            strict: false,
         },
         plan: PlanOptions { n_ctx, n_slot: 1, n_batch },
         force_pre: args.force_pre.clone(),
@@ -84,6 +85,11 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
     let engine = Engine::new(model, backend, n_batch, n_ctx).with_context(room)?;
     let session = engine.session().with_context(room)?;
     Ok(Opened { engine, session, tokenizer, template, report })
+}
+
+/// How many threads compute.
+pub fn threads(args: &EngineArgs) -> NonZero<usize> {
+    args.threads.unwrap_or_else(physical_cores)
 }
 
 fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, muser_engine::Error> {

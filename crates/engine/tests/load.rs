@@ -12,7 +12,7 @@ use muser_tests::model_path;
 /// Loads a file, and counts how often its weights were said to have come nearer.
 fn loaded(path: &Path) -> (Result<Loaded, Error>, usize) {
     let options = LoadOptions {
-        weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: false },
+        weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: false, strict: false },
         plan: PlanOptions { n_ctx: Some(64), n_slot: 1, n_batch: 64 },
         force_pre: None,
     };

@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::file::SourceFile;
+use crate::page::round_up_to_page;
+use crate::residency::Resident;
 use crate::windows::cover;
 use crate::{Device, Error, GpuByteView, GpuBytes, ModelFile, Result};
 
@@ -12,6 +14,8 @@ use crate::{Device, Error, GpuByteView, GpuBytes, ModelFile, Result};
 /// checked regions in them. Building one reads nothing and copies nothing.
 #[derive(Debug)]
 pub struct Arena {
+    /// Keeps the windows in memory; dropped before them.
+    resident: Option<Resident>,
     windows: Vec<GpuBytes>,
     regions: Vec<Region>,
     by_name: HashMap<String, RegionId>,
@@ -34,6 +38,13 @@ pub struct RegionSpec {
 /// A handle on a region: its number in the order in which regions were given. Valid for its arena only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(u32);
+
+impl RegionId {
+    /// Its place in [`Arena::regions`].
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A region that lies wholly inside its file and inside one window.
 #[derive(Debug)]
@@ -64,7 +75,7 @@ impl Arena {
     ///
     /// When `id` is another arena's and this one has no such region.
     pub fn view(&self, id: RegionId) -> GpuByteView<'_> {
-        let region = &self.regions[id.0 as usize];
+        let region = &self.regions[id.index()];
         self.windows[region.window_no]
             .view(region.offset_in_window, region.size_bytes)
             .expect("the window was chosen to hold the region whole")
@@ -72,7 +83,7 @@ impl Arena {
 
     /// The region of that name, if there is one.
     pub fn region(&self, name: &str) -> Option<&Region> {
-        self.by_name.get(name).map(|id| &self.regions[id.0 as usize])
+        self.by_name.get(name).map(|id| &self.regions[id.index()])
     }
 
     /// All regions, in the order in which they were given.
@@ -83,6 +94,11 @@ impl Arena {
     /// The buffers that hold the regions: what a device binds.
     pub fn windows(&self) -> &[GpuBytes] {
         &self.windows
+    }
+
+    /// Holds on to what keeps the windows in memory.
+    pub(crate) fn keep(&mut self, resident: Resident) {
+        self.resident = Some(resident);
     }
 
     /// Checks that no file changed since it was opened, as [`ModelFile::check_unchanged`]. Cheap enough to ask after every
@@ -103,10 +119,17 @@ pub(crate) struct Layout {
     by_name: HashMap<String, RegionId>,
 }
 
-/// The part `bytes` of a file, to become one buffer.
+/// The part `bytes` of a file, to become one buffer. It begins on a page.
 pub(crate) struct Window {
     pub(crate) file_no: usize,
     pub(crate) bytes: Range<usize>,
+}
+
+impl Window {
+    /// Bytes in whole pages.
+    pub(crate) fn device_size_bytes(&self) -> usize {
+        round_up_to_page(self.bytes.len()).expect("the mapping of the file has as many")
+    }
 }
 
 impl Layout {
@@ -157,7 +180,7 @@ impl Layout {
 
     /// Joins the layout with its windows, one for each in [`windows`](Self::windows).
     pub(crate) fn into_arena(self, windows: Vec<GpuBytes>, sources: Vec<Arc<SourceFile>>) -> Arena {
-        Arena { windows, regions: self.regions, by_name: self.by_name, sources }
+        Arena { resident: None, windows, regions: self.regions, by_name: self.by_name, sources }
     }
 }
 
@@ -218,6 +241,11 @@ impl Region {
     /// Which file it is in, counted from 0.
     pub fn file_no(&self) -> usize {
         self.spec.file_no
+    }
+
+    /// Which of [`Arena::windows`] it is in.
+    pub(crate) fn window_no(&self) -> usize {
+        self.window_no
     }
 
     /// Its first byte in the file.

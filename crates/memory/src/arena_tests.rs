@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use crate::file_tests::file_of;
-use crate::{Arena, Device, Error, HostLimits, ModelFile, RegionSpec, Result, page_size};
+use crate::{Arena, Device, DeviceLimits, Error, ModelFile, RegionSpec, Result, page_size};
 
 fn region(name: &str, file_no: usize, offset: u64, size_bytes: u64) -> RegionSpec {
     RegionSpec { name: name.into(), file_no, offset, size_bytes }
@@ -58,7 +58,7 @@ fn m13_two_regions_of_one_name_and_a_region_of_no_file_are_refused() {
 fn m15_a_region_larger_than_the_devices_buffers_is_refused_by_name() {
     let page = page_size() as u64;
     let (_folder, path) = file_of(&vec![1; 4 * page_size()]);
-    let device = Device::host_with(HostLimits { max_buffer_bytes: Some(2 * page), ..HostLimits::default() });
+    let device = Device::host_with(DeviceLimits { max_buffer_bytes: Some(2 * page), ..DeviceLimits::default() });
     let files = vec![ModelFile::open(&path).unwrap()];
     let refused =
         Arena::new(&device, files, [region("small", 0, 0, 1), region("large", 0, page, 3 * page)]).unwrap_err();

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::Device;
+
 /// A source's answer to how much memory this process may still take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,6 +27,13 @@ impl Availability {
     /// process is in, and the address space limit; elsewhere for the physical memory.
     pub fn observe() -> Self {
         if cfg!(target_os = "linux") { Self::of_linux(Path::new("/")) } else { Self::of_physical_memory() }
+    }
+
+    /// As [`observe`](Self::observe), and what the memory of `device` leaves, if it has any of its own.
+    pub fn of(device: &Device) -> Self {
+        let mut observed = Self::observe();
+        observed.limits.extend(device.memory_limit());
+        observed
     }
 
     /// The source that leaves the least. `None`: nothing is known.

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::allocation::Allocation;
-use crate::page::{page_size, round_up_to_page};
+use crate::device::Charge;
+use crate::gpu::DeviceBuffer;
+use crate::page::page_size;
 use crate::{Device, Error, FileMapping, Result};
 
 /// Owned, immutable bytes: an allocation, or a window of a file mapping that it keeps alive.
@@ -33,17 +35,29 @@ use crate::{Device, Error, FileMapping, Result};
 #[derive(Debug)]
 pub struct GpuBytes {
     backing: Backing,
+    device: Device,
 }
 
 #[derive(Debug)]
 enum Backing {
+    /// Memory of the device, which the CPU shares.
     Allocated(Allocation),
     /// `window` lies inside the file and begins on a page.
     Mapped {
+        /// How a GPU sees the bytes; dropped before the mapping.
+        on_device: Option<OnDevice>,
         mapping: Arc<FileMapping>,
         window: Range<usize>,
-        device_size_bytes: usize,
     },
+}
+
+/// A GPU's side of a mapped window.
+#[derive(Debug)]
+enum OnDevice {
+    /// The same pages.
+    Imported(DeviceBuffer),
+    /// A copy in the device's own memory, on its account.
+    Uploaded(DeviceBuffer, #[expect(dead_code, reason = "held for its drop")] Charge),
 }
 
 impl GpuBytes {
@@ -52,25 +66,35 @@ impl GpuBytes {
     ///
     /// # Errors
     ///
-    /// When the window passes the end of the file, does not begin on a page, or is larger than a buffer of the device.
+    /// When the window passes the end of the file, does not begin on a page, or is larger than a buffer of the device; when
+    /// the device's driver refuses to import it.
     pub fn map(device: &Device, mapping: &Arc<FileMapping>, window: Range<usize>) -> Result<Self> {
-        let (start, end) = (window.start, window.end);
-        if mapping.as_slice().get(start..end).is_none() {
-            let (offset, len) = (start as u64, end.saturating_sub(start) as u64);
-            return Err(Error::ViewOutOfBounds { offset, len, size_bytes: mapping.size_bytes() });
-        }
-        if !start.is_multiple_of(page_size()) {
-            return Err(Error::WindowNotPageAligned { offset: start as u64, page_size: page_size() });
-        }
-        if let Some(max_buffer_bytes) = device.capabilities().max_buffer_bytes
-            && (end - start) as u64 > max_buffer_bytes
-        {
-            let name = format!("{}: bytes {start}..{end}", mapping.source().path().display());
-            return Err(Error::BufferTooLarge { name, size_bytes: (end - start) as u64, max_buffer_bytes });
-        }
-        let too_large = Error::TooLarge { what: "window", len: (end - start) as u64, element_bytes: 1 };
-        let device_size_bytes = round_up_to_page(end - start).ok_or(too_large)?;
-        Ok(Self { backing: Backing::Mapped { mapping: Arc::clone(mapping), window, device_size_bytes } })
+        check_window(device, mapping, &window)?;
+        let import = |gpu: &crate::gpu::Gpu| gpu.import(mapping, window.clone()).map(OnDevice::Imported);
+        let on_device = device.as_gpu().map(import).transpose()?;
+        Ok(Self::mapped_as(device, mapping, window, on_device))
+    }
+
+    /// As [`map`](Self::map) for the CPU, with a copy in the device's own memory that `upload` makes.
+    pub(crate) fn uploaded(
+        device: &Device,
+        mapping: &Arc<FileMapping>,
+        window: Range<usize>,
+        upload: impl FnOnce() -> Result<DeviceBuffer>,
+    ) -> Result<Self> {
+        check_window(device, mapping, &window)?;
+        let charge = device.charge(mapping.window_pages(window.clone()) as u64)?;
+        Ok(Self::mapped_as(device, mapping, window, Some(OnDevice::Uploaded(upload()?, charge))))
+    }
+
+    fn mapped_as(
+        device: &Device,
+        mapping: &Arc<FileMapping>,
+        window: Range<usize>,
+        on_device: Option<OnDevice>,
+    ) -> Self {
+        let backing = Backing::Mapped { on_device, mapping: Arc::clone(mapping), window };
+        Self { backing, device: device.clone() }
     }
 
     /// Copies `bytes` into an allocation of their own.
@@ -89,7 +113,7 @@ impl GpuBytes {
     pub(crate) fn filled(device: &Device, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
         let mut allocation = Allocation::of::<u8>(device, "weights", len)?;
         fill(allocation.as_mut_slice())?;
-        Ok(Self { backing: Backing::Allocated(allocation) })
+        Ok(Self { backing: Backing::Allocated(allocation), device: device.clone() })
     }
 
     /// Bytes.
@@ -109,13 +133,31 @@ impl GpuBytes {
     pub fn device_size_bytes(&self) -> usize {
         match &self.backing {
             Backing::Allocated(allocation) => allocation.device_size_bytes(),
-            Backing::Mapped { device_size_bytes, .. } => *device_size_bytes,
+            Backing::Mapped { mapping, window, .. } => mapping.window_pages(window.clone()),
         }
     }
 
-    /// Whether the bytes are a file's own pages rather than a copy.
+    /// Whether device and CPU read a file's own pages rather than a copy.
     pub fn is_mapped(&self) -> bool {
-        matches!(self.backing, Backing::Mapped { .. })
+        match &self.backing {
+            Backing::Allocated(_) => false,
+            Backing::Mapped { on_device, .. } => !matches!(on_device, Some(OnDevice::Uploaded(..))),
+        }
+    }
+
+    /// The device that the bytes are for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The buffer by which a GPU sees the bytes, if the device is one.
+    pub(crate) fn device_buffer(&self) -> Option<&DeviceBuffer> {
+        match &self.backing {
+            Backing::Allocated(allocation) => allocation.device_buffer(),
+            Backing::Mapped { on_device, .. } => match on_device.as_ref()? {
+                OnDevice::Imported(buffer) | OnDevice::Uploaded(buffer, _) => Some(buffer),
+            },
+        }
     }
 
     /// The mapping and the part of it that this is, if it is one.
@@ -152,6 +194,25 @@ impl GpuBytes {
             Backing::Allocated(allocation) => allocation.as_slice(),
             Backing::Mapped { mapping, window, .. } => &mapping.as_slice()[window.clone()],
         }
+    }
+}
+
+fn check_window(device: &Device, mapping: &FileMapping, window: &Range<usize>) -> Result<()> {
+    let (start, end) = (window.start, window.end);
+    if mapping.as_slice().get(start..end).is_none() {
+        let (offset, len) = (start as u64, end.saturating_sub(start) as u64);
+        return Err(Error::ViewOutOfBounds { offset, len, size_bytes: mapping.size_bytes() });
+    }
+    if !start.is_multiple_of(page_size()) {
+        return Err(Error::WindowNotPageAligned { offset: start as u64, page_size: page_size() });
+    }
+    let size_bytes = mapping.window_pages(window.clone()) as u64;
+    match device.capabilities().max_buffer_bytes {
+        Some(max_buffer_bytes) if size_bytes > max_buffer_bytes => {
+            let name = format!("{}: bytes {start}..{end}", mapping.source().path().display());
+            Err(Error::BufferTooLarge { name, size_bytes, max_buffer_bytes })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,15 +1,20 @@
 //! Devices: where memory comes from and what it can be used for.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, Memory};
+use crate::available::MemoryLimit;
+use crate::gpu::Gpu;
+use crate::mapping::Pages;
 use crate::page::{page_size, round_up_to_page};
 use crate::{Error, Result};
 
 /// A device that memory is allocated on. A clone is another handle on the same device and shares its account.
 ///
-/// There is one kind so far, the host: anonymous and file mappings, read by CPU kernels.
+/// [`Device::host`] is there everywhere: anonymous and file mappings, read by CPU kernels. With the feature `gpu`,
+/// `Device::gpu` opens a device of Vulkan or Metal.
 #[derive(Clone, Debug)]
 pub struct Device {
     shared: Arc<Shared>,
@@ -17,19 +22,50 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Shared {
-    limits: HostLimits,
+    kind: Kind,
+    limits: DeviceLimits,
     /// Device bytes of the live allocations.
     allocated_bytes: AtomicU64,
 }
 
-/// Limits of a host device. The host itself has none; with them it stands in for a device that has, so that budgets and
-/// windows are tested without one, and it holds a process to its plan.
+#[derive(Debug)]
+enum Kind {
+    Host,
+    Gpu(Box<Gpu>),
+}
+
+/// Limits that a device is held to beyond its own. With them a device stands in for one that has less, so that budgets and
+/// windows are tested without it, and they hold a process to its plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostLimits {
-    /// Bytes that all allocations together may have. `None`: as much as the operating system gives.
+pub struct DeviceLimits {
+    /// Bytes that all allocations together may have. `None`: as much as the system gives.
     pub budget_bytes: Option<u64>,
-    /// Bytes that one buffer may have. `None`: any number.
+    /// Bytes that one buffer may have. `None`: as many as the device takes.
     pub max_buffer_bytes: Option<u64>,
+    /// Bytes that may be bound at once. `None`: as many as the device takes.
+    pub max_binding_bytes: Option<u64>,
+}
+
+/// How a device is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Api {
+    /// Not at all: the CPU's own memory.
+    Host,
+    /// Vulkan.
+    Vulkan,
+    /// Metal.
+    Metal,
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Host => "host",
+            Self::Vulkan => "Vulkan",
+            Self::Metal => "Metal",
+        })
+    }
 }
 
 /// What a device can do.
@@ -38,7 +74,8 @@ pub struct HostLimits {
 pub struct Capabilities {
     /// The CPU and the device read the same physical bytes.
     pub unified: bool,
-    /// A file mapping becomes a buffer of the device without a copy.
+    /// A file mapping can become a buffer of the device without a copy. A driver may refuse a mapping all the same, so a
+    /// load tries it.
     pub imports_mappings: bool,
     /// Bytes: pointers and lengths of wrapped memory are multiples of it.
     pub page_size: usize,
@@ -76,37 +113,80 @@ pub enum HazardTracking {
     Tracked,
 }
 
+/// The storage options of every allocation on every device; nothing else decides them.
+///
+/// Memory is shared, because the CPU reads and writes whatever the device does. Hazard tracking is on: without it,
+/// something else would have to order provably every read after the write that it depends on, and nothing does, so there is
+/// no untracked mode to ask for.
+pub(crate) const fn storage_options() -> StorageOptions {
+    StorageOptions { storage: Storage::Shared, hazard_tracking: HazardTracking::Tracked }
+}
+
 impl Device {
     /// The host, without limits and with an account of its own.
     pub fn host() -> Self {
-        Self::host_with(HostLimits::default())
+        Self::host_with(DeviceLimits::default())
     }
 
     /// The host, held to `limits`.
-    pub fn host_with(limits: HostLimits) -> Self {
-        Self { shared: Arc::new(Shared { limits, allocated_bytes: AtomicU64::new(0) }) }
+    pub fn host_with(limits: DeviceLimits) -> Self {
+        Self::new(Kind::Host, limits)
     }
 
-    /// What the device can do.
-    pub fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            unified: true,
-            imports_mappings: true,
-            page_size: page_size(),
-            offset_alignment: 1,
-            max_buffer_bytes: self.shared.limits.max_buffer_bytes,
-            max_binding_bytes: None,
+    /// Opens a GPU, held to the limits of `options`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or none as asked for; when the driver refuses.
+    #[cfg(feature = "gpu")]
+    pub fn gpu(options: &crate::GpuOptions) -> Result<Self> {
+        Ok(Self::new(Kind::Gpu(Box::new(Gpu::open(options)?)), options.limits))
+    }
+
+    fn new(kind: Kind, limits: DeviceLimits) -> Self {
+        Self { shared: Arc::new(Shared { kind, limits, allocated_bytes: AtomicU64::new(0) }) }
+    }
+
+    /// Its name, as its driver gives it.
+    pub fn name(&self) -> &str {
+        match &self.shared.kind {
+            Kind::Host => "host",
+            Kind::Gpu(gpu) => gpu.name(),
         }
     }
 
-    /// The storage options of every allocation of this device; nothing else decides them.
-    ///
-    /// Memory is shared, because the CPU reads and writes whatever the device does. Hazard tracking is on: without it,
-    /// something else would have to order provably every read after the write that it depends on, and nothing does, so
-    /// there is no untracked mode to ask for.
-    #[allow(clippy::unused_self, reason = "each kind of device answers for itself")]
+    /// How it is spoken to.
+    pub fn api(&self) -> Api {
+        match &self.shared.kind {
+            Kind::Host => Api::Host,
+            Kind::Gpu(gpu) => gpu.api(),
+        }
+    }
+
+    /// What the device can do, and what its limits leave of that.
+    pub fn capabilities(&self) -> Capabilities {
+        let own = match &self.shared.kind {
+            Kind::Host => Capabilities {
+                unified: true,
+                imports_mappings: true,
+                page_size: page_size(),
+                offset_alignment: 1,
+                max_buffer_bytes: None,
+                max_binding_bytes: None,
+            },
+            Kind::Gpu(gpu) => gpu.capabilities(),
+        };
+        let DeviceLimits { max_buffer_bytes, max_binding_bytes, .. } = self.shared.limits;
+        Capabilities {
+            max_buffer_bytes: least(own.max_buffer_bytes, max_buffer_bytes),
+            max_binding_bytes: least(own.max_binding_bytes, max_binding_bytes),
+            ..own
+        }
+    }
+
+    /// The storage options of every allocation of this device.
     pub fn storage_options(&self) -> StorageOptions {
-        StorageOptions { storage: Storage::Shared, hazard_tracking: HazardTracking::Tracked }
+        storage_options()
     }
 
     /// Bytes of the live allocations, in whole pages. Mappings of files do not count: their pages belong to the file.
@@ -114,22 +194,41 @@ impl Device {
         self.shared.allocated_bytes.load(Ordering::Relaxed)
     }
 
+    /// What the device's own memory leaves, if it has any and its driver says so.
+    pub fn memory_limit(&self) -> Option<MemoryLimit> {
+        self.as_gpu()?.memory_limit()
+    }
+
+    /// The GPU behind it, if it is one.
+    pub(crate) fn as_gpu(&self) -> Option<&Gpu> {
+        match &self.shared.kind {
+            Kind::Host => None,
+            Kind::Gpu(gpu) => Some(gpu),
+        }
+    }
+
     /// Allocates `size_bytes` zeroed bytes for `what`.
     pub(crate) fn allocate(&self, what: &'static str, size_bytes: usize) -> Result<Allocation> {
         let too_large = Error::TooLarge { what, len: size_bytes as u64, element_bytes: 1 };
         let device_bytes = round_up_to_page(size_bytes).ok_or(too_large)?;
-        if let Some(max_buffer_bytes) = self.shared.limits.max_buffer_bytes
+        if let Some(max_buffer_bytes) = self.capabilities().max_buffer_bytes
             && device_bytes as u64 > max_buffer_bytes
         {
             return Err(Error::BufferTooLarge { name: what.into(), size_bytes: device_bytes as u64, max_buffer_bytes });
         }
-        match self.storage_options().storage {
-            Storage::Shared => Allocation::new(self.charge(device_bytes as u64)?, size_bytes),
-        }
+        let charge = self.charge(device_bytes as u64)?;
+        let memory = match &self.shared.kind {
+            Kind::Host => Memory::Pages(
+                Pages::anonymous(device_bytes)
+                    .map_err(|source| Error::OutOfMemory { size_bytes: device_bytes, source })?,
+            ),
+            Kind::Gpu(gpu) => Memory::Gpu(gpu.allocate(device_bytes)?),
+        };
+        Ok(Allocation::new(memory, size_bytes, charge))
     }
 
     /// Takes `size_bytes` from the budget until the charge is dropped.
-    fn charge(&self, size_bytes: u64) -> Result<Charge> {
+    pub(crate) fn charge(&self, size_bytes: u64) -> Result<Charge> {
         let budget_bytes = self.shared.limits.budget_bytes.unwrap_or(u64::MAX);
         self.shared
             .allocated_bytes
@@ -139,6 +238,10 @@ impl Device {
             .map_err(|allocated_bytes| Error::OverBudget { size_bytes, allocated_bytes, budget_bytes })?;
         Ok(Charge { device: self.clone(), size_bytes })
     }
+}
+
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
 }
 
 /// Bytes on a device's account.
@@ -171,7 +274,7 @@ mod tests {
         let host = Device::host().capabilities();
         assert!(host.unified && host.imports_mappings);
         assert_eq!((host.page_size, host.max_buffer_bytes), (page_size(), None));
-        let limited = Device::host_with(HostLimits { max_buffer_bytes: Some(1 << 20), ..HostLimits::default() });
+        let limited = Device::host_with(DeviceLimits { max_buffer_bytes: Some(1 << 20), ..DeviceLimits::default() });
         assert_eq!(limited.capabilities().max_buffer_bytes, Some(1 << 20));
     }
 
@@ -190,7 +293,7 @@ mod tests {
     #[test]
     fn an_allocation_past_the_budget_is_refused_and_leaves_nothing_behind() {
         let budget_bytes = 3 * page_size() as u64;
-        let device = Device::host_with(HostLimits { budget_bytes: Some(budget_bytes), ..HostLimits::default() });
+        let device = Device::host_with(DeviceLimits { budget_bytes: Some(budget_bytes), ..DeviceLimits::default() });
         let held = GpuBuffer::zeros(&device, page_size() / 2).unwrap();
         let refused = GpuBuffer::zeros(&device, page_size() / 2).unwrap_err();
         assert!(matches!(refused, Error::OverBudget { allocated_bytes, .. } if allocated_bytes == held_bytes(&held)));
@@ -202,7 +305,7 @@ mod tests {
     #[test]
     fn a_buffer_over_the_devices_limit_is_refused() {
         let limit = page_size() as u64;
-        let device = Device::host_with(HostLimits { max_buffer_bytes: Some(limit), ..HostLimits::default() });
+        let device = Device::host_with(DeviceLimits { max_buffer_bytes: Some(limit), ..DeviceLimits::default() });
         GpuBuffer::zeros(&device, page_size() / 4).unwrap();
         let refused = GpuBuffer::zeros(&device, page_size() / 4 + 1).unwrap_err();
         assert!(matches!(refused, Error::BufferTooLarge { max_buffer_bytes, .. } if max_buffer_bytes == limit));

@@ -117,6 +117,58 @@ pub enum Error {
     /// A plan that takes more memory than there is.
     #[error("does not fit into memory: {0}")]
     DoesNotFit(Box<Refusal>),
+    /// No GPU, or none as asked for.
+    #[error("no GPU{}; found: {}", called(asked.as_deref()), list(found))]
+    NoGpu {
+        /// Part of the name that was asked for.
+        asked: Option<String>,
+        /// Names of the GPUs that there are.
+        found: Vec<String>,
+    },
+    /// A GPU's driver that failed.
+    #[error("{device}: could not {action}: {reason}")]
+    Gpu {
+        /// The device.
+        device: String,
+        /// What was tried.
+        action: &'static str,
+        /// The driver's reason.
+        reason: String,
+    },
+    /// A device that does not see the weights that the host sees.
+    #[error(
+        "{device} reads other weights than the host: the checksum of `{region}` is {:08x}{:08x} there and {:08x}{:08x} here;          the device can't be used",
+        on_device[0], on_device[1], on_host[0], on_host[1]
+    )]
+    SelfTest {
+        /// The device.
+        device: String,
+        /// The region read.
+        region: String,
+        /// Its checksum as the device computed it.
+        on_device: [u32; 2],
+        /// Its checksum as the host did.
+        on_host: [u32; 2],
+    },
+    /// Memory that no GPU sees.
+    #[error("the memory is the host's: no GPU can bind it")]
+    NotOnDevice,
+    /// A row of a weight that is too large to be bound.
+    #[error("a row of {row_bytes} bytes is more than the {max_binding_bytes} that the device binds at once")]
+    RowTooLarge {
+        /// Bytes of the row.
+        row_bytes: usize,
+        /// The device's limit.
+        max_binding_bytes: u64,
+    },
+    /// Something was done otherwise than asked, and that was not to be.
+    #[error("asked for {asked}, but {engaged}")]
+    NotAsAsked {
+        /// What was asked for.
+        asked: String,
+        /// What was done, and why.
+        engaged: String,
+    },
     /// A handler for bus errors that the operating system refused.
     #[error("could not install the handler for bus errors: {source}")]
     SignalHandler {
@@ -256,6 +308,14 @@ pub enum Error {
         /// One past the layer's last position.
         end: usize,
     },
+}
+
+fn called(name: Option<&str>) -> String {
+    name.map(|name| format!(" with {name:?} in its name")).unwrap_or_default()
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 fn next_tile(cursor: Option<(usize, usize)>) -> String {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -137,6 +137,14 @@ impl SourceFile {
 
     pub(crate) fn size_bytes(&self) -> usize {
         self.size_bytes
+    }
+
+    /// Fills `bytes` from byte `offset` of the file on.
+    pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(bytes, offset).map_err(|error| {
+            // A file that became shorter is the likely reason, and the better message.
+            self.check_unchanged().err().unwrap_or_else(|| self.failed("read the file", error))
+        })
     }
 
     pub(crate) fn failed(&self, action: &'static str, source: io::Error) -> Error {

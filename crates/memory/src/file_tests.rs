@@ -19,7 +19,7 @@ pub(crate) fn file_of(bytes: &[u8]) -> (TempDir, PathBuf) {
 
 /// The lines of this process's memory map that are about `path`.
 #[cfg(target_os = "linux")]
-fn mappings_of(path: &Path) -> Vec<String> {
+pub(crate) fn mappings_of(path: &Path) -> Vec<String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains(path.to_str().unwrap())).map(String::from).collect()
 }

@@ -64,6 +64,11 @@
 //! another system would come in. `unsafe` is confined to `mapping` (the calls), `allocation` (pages as elements), `fault`
 //! (the signal handler) and two look-ups in `available`.
 
+#![cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "what only GPUs use is compiled without them all the same")
+)]
+
 #[cfg(not(unix))]
 compile_error!("muser-memory maps files and memory by POSIX calls; see `mapping`, `file` and `fault` for a port");
 
@@ -76,12 +81,21 @@ mod device;
 mod error;
 mod fault;
 mod file;
+#[cfg(feature = "gpu")]
+mod gpu;
+#[cfg(not(feature = "gpu"))]
+#[path = "no_gpu.rs"]
+mod gpu;
+#[cfg_attr(not(target_vendor = "apple"), allow(dead_code, reason = "only macOS lets go of what is idle"))]
+mod heartbeat;
 mod kv;
 mod load;
 mod mapping;
 mod page;
 mod plan;
 mod residency;
+#[cfg_attr(not(target_vendor = "apple"), allow(dead_code, reason = "for the heartbeat"))]
+mod sync;
 mod windows;
 
 #[cfg(test)]
@@ -95,12 +109,14 @@ pub use arena::{Arena, Region, RegionId, RegionSpec};
 pub use available::{Availability, MemoryLimit, peak_resident_bytes};
 pub use buffer::{GpuBuffer, GpuHalfBuffer, POISON_BITS};
 pub use bytes::{GpuByteView, GpuBytes};
-pub use device::{Capabilities, Device, HazardTracking, HostLimits, Storage, StorageOptions};
+pub use device::{Api, Capabilities, Device, DeviceLimits, HazardTracking, Storage, StorageOptions};
 pub use error::Error;
 pub use fault::report_bus_errors;
 pub use file::{FileIdentity, ModelFile};
+#[cfg(feature = "gpu")]
+pub use gpu::{Binding, GpuInfo, GpuOptions, gpus};
 pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};
-pub use load::{LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, OnProgress};
+pub use load::{LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, OnProgress, SelfTest};
 pub use mapping::FileMapping;
 pub use page::page_size;
 pub use plan::{KvLayer, Plan, PlanRequest, PlanRow, Refusal};

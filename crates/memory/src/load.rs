@@ -5,6 +5,7 @@ mod policy;
 mod prefault;
 mod read;
 mod report;
+mod upload;
 
 #[cfg(test)]
 mod tests;
@@ -12,14 +13,14 @@ mod tests;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+pub(crate) use crew::Crew;
 pub use policy::{LoadPath, LoadPolicy};
-pub use report::LoadReport;
+pub use report::{LoadReport, SelfTest};
 
 use crate::arena::Layout;
 use crate::available::peak_resident_bytes;
 use crate::residency::Residency;
-use crate::{Arena, Device, ModelFile, RegionSpec, Result};
-use crew::Crew;
+use crate::{Arena, Device, Error, GpuBytes, ModelFile, RegionSpec, Result};
 use policy::Observed;
 
 /// How to load.
@@ -31,6 +32,8 @@ pub struct LoadOptions {
     pub n_threads: usize,
     /// Ask the operating system to keep the weights in memory.
     pub resident: bool,
+    /// Fail rather than do otherwise than asked: take another path, or leave weights unlocked.
+    pub strict: bool,
 }
 
 /// How far a load has come.
@@ -47,13 +50,15 @@ pub struct LoadProgress {
 pub type OnProgress<'a> = dyn Fn(LoadProgress) -> ControlFlow<()> + Sync + 'a;
 
 impl Arena {
-    /// As [`new`](Self::new), and brings all weights into memory, by the path that `options` ask for.
+    /// As [`new`](Self::new), and brings all weights into memory, by the path that `options` ask for as far as the device
+    /// goes along. A GPU then proves that it reads the same bytes as the host.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); when a file can't be read or changes meanwhile; [`Error::Cancelled`](crate::Error::Cancelled)
-    /// when `on_progress` breaks. Nothing half-loaded stays behind. That memory can't be locked is no error: the report
-    /// says so.
+    /// As [`new`](Self::new); when a file can't be read or changes meanwhile; [`Error::Cancelled`] when `on_progress`
+    /// breaks; [`Error::SelfTest`] when a GPU reads other bytes than the host. Nothing half-loaded stays behind. That memory
+    /// can't be locked, or that the device takes another path than the one asked for, is no error unless `options` are
+    /// strict ([`Error::NotAsAsked`]): the report says so.
     pub fn load(
         device: &Device,
         files: Vec<ModelFile>,
@@ -63,32 +68,25 @@ impl Arena {
     ) -> Result<(Self, LoadReport)> {
         let started = Instant::now();
         let layout = Layout::new(device, &files, regions)?;
-        let (engaged, reason) = match options.policy {
-            LoadPolicy::Map => (LoadPath::Map, "as asked".into()),
-            LoadPolicy::Read => (LoadPath::Read, "as asked".into()),
-            LoadPolicy::Auto => policy::choose(&Observed::of(device, &files, layout.size_bytes())),
-        };
-        let crew = Crew::new(options.n_threads, layout.size_bytes(), on_progress);
         let sources: Vec<_> = files.iter().map(|file| file.mapping().source().clone()).collect();
-        let windows = match engaged {
-            LoadPath::Map => {
-                let windows = layout.map(device, &files)?;
-                prefault::windows(&windows, &crew)?;
-                windows
-            }
-            LoadPath::Read => {
-                // Never mapped and copied: what the header's parser touched goes before the first read.
-                drop(files);
-                read::windows(device, &layout, &sources, &crew)?
-            }
-        };
-        let arena = layout.into_arena(windows, sources);
+        let crew = Crew::new(options.n_threads, layout.size_bytes(), on_progress);
+        let Weights { windows, engaged, reason } = bring_in(device, files, &layout, options, &crew)?;
+        let mut arena = layout.into_arena(windows, sources);
         arena.check_unchanged()?;
-        let residency = if options.resident { Residency::engage(arena.windows()) } else { Residency::NotAsked };
+        let self_test = device.as_gpu().map(|gpu| gpu.self_test(device, &arena)).transpose()?;
+        let (residency, resident) = Residency::engage(device, arena.windows(), options.resident);
+        if let Residency::Refused { reason, .. } = &residency
+            && options.strict
+        {
+            return Err(Error::NotAsAsked { asked: "resident weights".into(), engaged: reason.clone() });
+        }
+        resident.into_iter().for_each(|resident| arena.keep(resident));
         let size_bytes = |mapped| {
             arena.windows().iter().filter(|window| window.is_mapped() == mapped).map(|window| window.len() as u64).sum()
         };
         let report = LoadReport {
+            api: device.api(),
+            device: device.name().to_owned(),
             asked: options.policy,
             engaged,
             reason,
@@ -97,7 +95,59 @@ impl Arena {
             duration: started.elapsed(),
             peak_resident_bytes: peak_resident_bytes(),
             residency,
+            self_test,
         };
         Ok((arena, report))
     }
+}
+
+/// Windows in memory, and how they got there.
+struct Weights {
+    windows: Vec<GpuBytes>,
+    engaged: LoadPath,
+    reason: String,
+}
+
+fn bring_in(
+    device: &Device,
+    files: Vec<ModelFile>,
+    layout: &Layout,
+    options: &LoadOptions,
+    crew: &Crew<'_>,
+) -> Result<Weights> {
+    let capabilities = device.capabilities();
+    let observe = || Observed::of(&files, layout.size_bytes());
+    let (mut engaged, mut reason) = policy::choose(options.policy, capabilities, observe);
+    let expect_as_asked = |engaged, reason: &str| {
+        if !options.strict || options.policy.is_met_by(engaged) {
+            return Ok(());
+        }
+        let asked = format!("the load path `{}`", options.policy);
+        Err(Error::NotAsAsked { asked, engaged: format!("`{engaged}` engaged: {reason}") })
+    };
+    expect_as_asked(engaged, &reason)?;
+    if engaged == LoadPath::Map {
+        match layout.map(device, &files) {
+            Ok(windows) => {
+                prefault::windows(&windows, crew)?;
+                return Ok(Weights { windows, engaged, reason });
+            }
+            // A driver says whether it takes a mapping only when it is given one.
+            Err(Error::Gpu { reason: refusal, .. }) => {
+                let (other, because) = policy::without_mapping(capabilities);
+                (engaged, reason) = (other, format!("{because} (the driver refused the mapping: {refusal})"));
+                expect_as_asked(engaged, &reason)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let windows = if engaged == LoadPath::Upload {
+        upload::windows(device, layout, &files, crew)?
+    } else {
+        let sources: Vec<_> = files.iter().map(|file| file.mapping().source().clone()).collect();
+        // Never mapped and copied: what the header's parser touched goes before the first read.
+        drop(files);
+        read::windows(device, layout, &sources, crew)?
+    };
+    Ok(Weights { windows, engaged, reason })
 }

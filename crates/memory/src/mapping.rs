@@ -145,6 +145,23 @@ impl FileMapping {
         self.pages.size_bytes()
     }
 
+    /// Address of the byte at `offset`, which begins a page of the mapping.
+    pub(crate) fn page_at(&self, offset: usize) -> NonNull<u8> {
+        let (start, _) = self.pages.part(offset..offset);
+        nonnull(start)
+    }
+
+    /// Bytes of the pages of `window`, which begins on one: all of them are mapped, also the last one's rest.
+    pub(crate) fn window_pages(&self, window: Range<usize>) -> usize {
+        let size_bytes = round_up_to_page(window.len()).expect("the mapping has as many");
+        assert!(
+            window.start + size_bytes <= self.pages.size_bytes(),
+            "{window:?} of {} bytes",
+            self.pages.size_bytes()
+        );
+        size_bytes
+    }
+
     /// Brings the pages of `range`, which begins on one, into memory. Nothing is copied.
     pub(crate) fn populate(&self, range: Range<usize>) -> Result<()> {
         #[cfg(target_os = "linux")]

@@ -107,7 +107,7 @@ impl Plan {
             sum(request.activation_bytes, product(request.activation_bytes_per_position, request.n_ctx)?)?;
         let weights = match request.load {
             LoadPath::Map => "weights, mapped",
-            LoadPath::Read => "weights, copied",
+            LoadPath::Read | LoadPath::Upload => "weights, copied",
         };
         let items = [
             (weights, request.weight_bytes),

@@ -1,8 +1,16 @@
-//! Residency: asking the operating system to keep the weights in memory.
+//! Residency: asking the system to keep the weights in memory.
 
 use std::io;
 
-use crate::GpuBytes;
+use crate::heartbeat::Heartbeat;
+use crate::{Device, GpuBytes};
+
+/// What keeps weights in a GPU's memory; they may go when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) heartbeat: Heartbeat,
+}
 
 /// Whether the weights are kept in memory. Residency fails open: without it everything still runs, and this says so. The
 /// lock goes with the memory that it is on.
@@ -14,6 +22,12 @@ pub enum Residency {
     /// All of it is locked.
     Locked {
         /// Locked bytes, in whole pages.
+        size_bytes: u64,
+    },
+    /// The device's driver keeps all of it, and is reminded while the model is loaded: without that, macOS lets go of memory
+    /// that was idle for a second.
+    Kept {
+        /// Bytes, in whole pages.
         size_bytes: u64,
     },
     /// The system refused to lock all of it.
@@ -28,8 +42,17 @@ pub enum Residency {
 }
 
 impl Residency {
-    pub(crate) fn engage(windows: &[GpuBytes]) -> Self {
-        Self::engage_with(windows, GpuBytes::lock_resident)
+    /// Keeps `windows` in memory: by the device's driver where that has a way to, whether `asked` or not; else, when
+    /// `asked`, by locks of the operating system.
+    pub(crate) fn engage(device: &Device, windows: &[GpuBytes], asked: bool) -> (Self, Option<Resident>) {
+        let buffers = windows.iter().filter_map(GpuBytes::device_buffer);
+        let wanted_bytes = windows.iter().map(|window| window.device_size_bytes() as u64).sum();
+        match device.as_gpu().and_then(|gpu| gpu.keep_resident(buffers)) {
+            Some(Ok(resident)) => (Self::Kept { size_bytes: wanted_bytes }, Some(resident)),
+            Some(Err(reason)) => (Self::Refused { locked_bytes: 0, wanted_bytes, reason }, None),
+            None if asked => (Self::engage_with(windows, GpuBytes::lock_resident), None),
+            None => (Self::NotAsked, None),
+        }
     }
 
     fn engage_with(windows: &[GpuBytes], lock: impl Fn(&GpuBytes) -> io::Result<()>) -> Self {
@@ -57,7 +80,8 @@ mod tests {
     #[test]
     fn m22_all_windows_are_locked_when_asked() {
         // Three pages are within what every system lets a process lock.
-        assert_eq!(Residency::engage(&windows()), Residency::Locked { size_bytes: 3 * page_size() as u64 });
+        let (engaged, _) = Residency::engage(&Device::host(), &windows(), true);
+        assert_eq!(engaged, Residency::Locked { size_bytes: 3 * page_size() as u64 });
     }
 
     #[test]

@@ -6,10 +6,12 @@ use crate::page::page_floor;
 
 /// Covers `spans` (byte ranges of one file, sorted by their start) with as few windows as the limit allows.
 ///
-/// A window begins on a page, has at most `max_bytes` bytes, and holds each of its spans whole; where two neighbours
-/// share a page they overlap. Returns the windows and, for each span, the number of its window; or the number of the
+/// A window begins on a page, has at most `max_bytes` bytes in whole pages, and holds each of its spans whole; where two
+/// neighbours share a page they overlap. Returns the windows and, for each span, the number of its window; or the number of the
 /// first span that no window of `max_bytes` holds.
 pub(crate) fn cover(spans: &[Range<usize>], max_bytes: usize) -> Result<(Vec<Range<usize>>, Vec<usize>), usize> {
+    // Devices take whole pages, so what a limit leaves of one is of no use.
+    let max_bytes = page_floor(max_bytes);
     let mut windows: Vec<Range<usize>> = Vec::new();
     let mut window_of = Vec::with_capacity(spans.len());
     for (span_no, span) in spans.iter().enumerate() {
@@ -57,6 +59,14 @@ mod tests {
             assert!(window.start <= span.start && span.end <= window.end);
             assert!(window.start.is_multiple_of(page) && window.len() <= 3 * page);
         }
+    }
+
+    #[test]
+    fn m15_a_window_fits_the_limit_in_whole_pages() {
+        let page = page_size();
+        // A limit one byte short of three pages, as of 2 GiB - 1, holds two.
+        let (windows, _) = cover(&[0..2 * page, 2 * page..2 * page + 10], 3 * page - 1).unwrap();
+        assert_eq!(windows, [0..2 * page, 2 * page..2 * page + 10]);
     }
 
     #[test]

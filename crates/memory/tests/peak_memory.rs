@@ -18,7 +18,7 @@ fn m20_either_path_peaks_within_the_weights_and_one_staging_buffer() {
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = peak_resident_bytes().unwrap();
         let region = RegionSpec { name: "all".into(), file_no: 0, offset: 0, size_bytes: WEIGHT_BYTES };
-        let options = LoadOptions { policy, n_threads: 4, resident: false };
+        let options = LoadOptions { policy, n_threads: 4, resident: false, strict: false };
         let files = vec![ModelFile::open(&path).unwrap()];
         let load = Arena::load(&Device::host(), files, [region], &options, &|_| ControlFlow::Continue(()));
         let (arena, report) = load.unwrap();

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub(super) const PIECE_BYTES: usize = 8 << 20;
 
 /// Threads to be, and the progress that they make.
-pub(super) struct Crew<'a> {
+pub(crate) struct Crew<'a> {
     n_threads: usize,
     done_bytes: AtomicU64,
     total_bytes: u64,
@@ -26,7 +26,7 @@ impl<'a> Crew<'a> {
 
     /// Does `job` for every piece, in any order, and counts the bytes that it returns. Stops at the first error, which is
     /// returned, or when told to.
-    pub(super) fn work<T: Send>(
+    pub(crate) fn work<T: Send>(
         &self,
         pieces: impl Iterator<Item = T> + Send,
         job: impl Fn(T) -> Result<usize> + Sync,

@@ -1,6 +1,5 @@
 //! Reading: parallel positioned reads straight into the allocation that kernels read.
 
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::crew::{Crew, PIECE_BYTES};
@@ -22,10 +21,7 @@ fn read(device: &Device, source: &SourceFile, window: &Window, crew: &Crew<'_>) 
     GpuBytes::filled(device, window.bytes.len(), |bytes| {
         crew.work(bytes.chunks_mut(PIECE_BYTES).enumerate(), |(i, piece)| {
             let offset = window.bytes.start + i * PIECE_BYTES;
-            source.file().read_exact_at(piece, offset as u64).map_err(|error| {
-                // A file that became shorter is the likely reason, and the better message.
-                source.check_unchanged().err().unwrap_or_else(|| source.failed("read the file", error))
-            })?;
+            source.read_exact_at(piece, offset as u64)?;
             Ok(piece.len())
         })
     })

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use super::{LoadPath, LoadPolicy};
-use crate::Residency;
+use crate::{Api, Residency};
 
 /// What was asked for, what was done, and what it took.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadReport {
+    /// The device loaded for: how it is spoken to.
+    pub api: Api,
+    /// Its name.
+    pub device: String,
     /// The policy asked for.
     pub asked: LoadPolicy,
     /// The path taken.
@@ -25,6 +29,18 @@ pub struct LoadReport {
     pub peak_resident_bytes: Option<u64>,
     /// Whether the weights are kept in memory.
     pub residency: Residency,
+    /// What a GPU's self-test looked at. `None` for the host, which needs none.
+    pub self_test: Option<SelfTest>,
+}
+
+/// A self-test that passed: the device read weights through the arena's bindings, and saw the host's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SelfTest {
+    /// Views that were looked at.
+    pub n_views: usize,
+    /// Bytes that were compared by checksum.
+    pub size_bytes: u64,
 }
 
 impl LoadReport {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use super::{LoadOptions, LoadPath, LoadPolicy, LoadProgress};
 use crate::file_tests::file_of;
-use crate::{Arena, Device, Error, HostLimits, LoadReport, ModelFile, RegionSpec, Residency, Result, page_size};
+use crate::{Arena, Device, DeviceLimits, Error, LoadReport, ModelFile, RegionSpec, Residency, Result, page_size};
 
 /// More than two pieces of work, and no whole number of pages.
 const FILE_BYTES: usize = (17 << 20) + 123;
@@ -23,7 +23,7 @@ fn regions() -> [RegionSpec; 2] {
 }
 
 fn load(device: &Device, path: &Path, policy: LoadPolicy) -> Result<(Arena, LoadReport)> {
-    let options = LoadOptions { policy, n_threads: 2, resident: false };
+    let options = LoadOptions { policy, n_threads: 2, resident: false, strict: false };
     Arena::load(device, vec![ModelFile::open(path)?], regions(), &options, &|_| ControlFlow::Continue(()))
 }
 
@@ -88,7 +88,7 @@ fn m35_auto_says_what_it_chose_and_why() {
 fn m22_a_resident_load_reports_its_lock() {
     let (_folder, path) = file_of(&[1; 100]);
     let region = RegionSpec { name: "all".into(), file_no: 0, offset: 0, size_bytes: 100 };
-    let options = LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: true };
+    let options = LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: true, strict: false };
     let files = vec![ModelFile::open(&path).unwrap()];
     let (_, report) = Arena::load(&Device::host(), files, [region], &options, &|_| ControlFlow::Continue(())).unwrap();
     assert_eq!(report.residency, Residency::Locked { size_bytes: page_size() as u64 });
@@ -99,7 +99,7 @@ fn progress_reaches_the_total_by_either_path() {
     let (_folder, path) = file_of(&bytes());
     for policy in [LoadPolicy::Map, LoadPolicy::Read] {
         let seen = Mutex::new(Vec::new());
-        let options = LoadOptions { policy, n_threads: 3, resident: false };
+        let options = LoadOptions { policy, n_threads: 3, resident: false, strict: false };
         let files = vec![ModelFile::open(&path).unwrap()];
         let (_, report) = Arena::load(&Device::host(), files, regions(), &options, &|progress| {
             seen.lock().unwrap().push(progress);
@@ -117,7 +117,7 @@ fn a_load_that_is_told_to_stop_stops_and_leaves_nothing_behind() {
     let (_folder, path) = file_of(&bytes());
     for policy in [LoadPolicy::Map, LoadPolicy::Read] {
         let device = Device::host();
-        let options = LoadOptions { policy, n_threads: 2, resident: false };
+        let options = LoadOptions { policy, n_threads: 2, resident: false, strict: false };
         let files = vec![ModelFile::open(&path).unwrap()];
         let stopped = Arena::load(&device, files, regions(), &options, &|_| ControlFlow::Break(())).unwrap_err();
         assert!(matches!(stopped, Error::Cancelled { done_bytes, .. } if done_bytes < FILE_BYTES as u64), "{stopped}");
@@ -132,7 +132,7 @@ fn m17_a_file_that_shrank_before_the_load_is_refused_by_either_path() {
         let files = vec![ModelFile::open(&path).unwrap()];
         File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
         let device = Device::host();
-        let options = LoadOptions { policy, n_threads: 2, resident: false };
+        let options = LoadOptions { policy, n_threads: 2, resident: false, strict: false };
         let refused = Arena::load(&device, files, regions(), &options, &|_| ControlFlow::Continue(())).unwrap_err();
         assert!(matches!(refused, Error::FileChanged { .. }), "{policy}: {refused}");
         assert_eq!(device.allocated_bytes(), 0);
@@ -146,7 +146,7 @@ fn m17_a_file_that_is_written_while_it_loads_is_refused_by_either_path() {
         let writer = File::options().write(true).open(&path).unwrap();
         writer.set_modified(std::time::UNIX_EPOCH).unwrap();
         let files = vec![ModelFile::open(&path).unwrap()];
-        let options = LoadOptions { policy, n_threads: 2, resident: false };
+        let options = LoadOptions { policy, n_threads: 2, resident: false, strict: false };
         let refused = Arena::load(&Device::host(), files, regions(), &options, &|_| {
             writer.write_at(b"x", 12_345).unwrap();
             ControlFlow::Continue(())
@@ -159,7 +159,7 @@ fn m17_a_file_that_is_written_while_it_loads_is_refused_by_either_path() {
 #[test]
 fn an_allocation_that_fails_fails_the_read_and_leaves_nothing_behind() {
     let (_folder, path) = file_of(&bytes());
-    let device = Device::host_with(HostLimits { budget_bytes: Some(1 << 20), ..HostLimits::default() });
+    let device = Device::host_with(DeviceLimits { budget_bytes: Some(1 << 20), ..DeviceLimits::default() });
     assert!(matches!(load(&device, &path, LoadPolicy::Read), Err(Error::OverBudget { .. })));
     assert_eq!(device.allocated_bytes(), 0);
     load(&device, &path, LoadPolicy::Map).expect("a mapping takes nothing from the budget");
@@ -170,7 +170,7 @@ fn m15_a_device_with_small_buffers_gets_windows_by_either_path() {
     let bytes = bytes();
     let (_folder, path) = file_of(&bytes);
     let page = page_size() as u64;
-    let limits = HostLimits { max_buffer_bytes: Some(8 * page), ..HostLimits::default() };
+    let limits = DeviceLimits { max_buffer_bytes: Some(8 * page), ..DeviceLimits::default() };
     let regions = (0..40).map(|i| RegionSpec {
         name: format!("blk.{i}.attn_q.weight"),
         file_no: 0,
@@ -178,7 +178,7 @@ fn m15_a_device_with_small_buffers_gets_windows_by_either_path() {
         size_bytes: 3 * page,
     });
     for policy in [LoadPolicy::Map, LoadPolicy::Read] {
-        let options = LoadOptions { policy, n_threads: 2, resident: false };
+        let options = LoadOptions { policy, n_threads: 2, resident: false, strict: false };
         let files = vec![ModelFile::open(&path).unwrap()];
         let (arena, _) =
             Arena::load(&Device::host_with(limits), files, regions.clone(), &options, &|_| ControlFlow::Continue(()))
