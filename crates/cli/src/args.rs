@@ -1,5 +1,6 @@
 //! The command line, defined once: parser, help and usage errors follow from it.
 
+mod bench;
 mod split;
 
 use std::num::NonZero;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muser_memory::LoadPolicy;
 
+pub use bench::BenchArgs;
 pub use split::SplitArgs;
 
 /// Runs language models from GGUF files, mapped once and computed on in place.
@@ -46,6 +48,12 @@ pub enum Command {
     Score(ScoreArgs),
     /// Measure the perplexity of a text file
     Perplexity(PerplexityArgs),
+    /// Measure prefill and decode, load, memory and the memory roof
+    ///
+    /// Input is a fixed sequence of token ids, and an answer takes the likeliest token each time. At a depth, the tokens
+    /// before are really processed. GB/s are the bytes of weights, keys and values that a decoded token needs once, and
+    /// the roof is this machine's measured read bandwidth, measured last.
+    Bench(BenchArgs),
     /// Write a model as a set of smaller files, of which any opens the whole
     ///
     /// The first has all metadata; tensors keep their order and their bytes. All files appear, or none, and nothing is

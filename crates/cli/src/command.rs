@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod bench;
 pub mod inspect;
 pub mod perplexity;
 pub mod plan;

@@ -37,6 +37,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Tokenize(args) => command::tokenize::run(args),
         Command::Score(args) => command::score::run(&args),
         Command::Perplexity(args) => command::perplexity::run(&args),
+        Command::Bench(args) => command::bench::run(&args),
         Command::Split(args) => command::split::run(&args),
         Command::Taps(args) => command::taps::run(&args),
     }

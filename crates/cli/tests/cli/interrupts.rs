@@ -62,6 +62,19 @@ fn measuring_and_scoring_show_progress_and_can_be_interrupted() {
 }
 
 #[test]
+fn a_benchmark_shows_what_it_is_at_and_can_be_interrupted() {
+    let args = ["bench", "-p", "6000", "-n", "0", "-d", "400", "--batch", "8", "--threads", "1"];
+    let (running, mut terminal) = muser(args).args([model_path(SMOLLM2)]).start_in_terminal(false);
+    terminal.expect("filling to depth 400");
+    terminal.expect("prefill at depth 400, 1 of 3");
+    running.interrupt();
+    let done = running.end();
+    done.expect_code(130);
+    assert_eq!(done.stdout, "");
+    terminal.expect("muser: interrupted");
+}
+
+#[test]
 fn waiting_for_standard_input_can_be_interrupted() {
     let path = model_path(MUSE[1]);
     for args in [vec!["score"], vec!["tokenize"], vec!["run"]] {

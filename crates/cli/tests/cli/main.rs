@@ -1,6 +1,7 @@
 //! The `muser` binary, as a user meets it: what it prints where, and how it ends.
 
 mod bad_files;
+mod bench;
 mod chat;
 mod inspect;
 mod interrupts;
