@@ -87,6 +87,14 @@ pub enum TextError {
         /// What is absent.
         what: &'static str,
     },
+    /// Text that has no token would become a control token, and act.
+    #[error("token {id} ({text:?}) is a control token, and can't also stand for unknown text")]
+    UnknownIsControl {
+        /// The token.
+        id: u32,
+        /// Its text.
+        text: String,
+    },
     /// A merge rule is not two parts with a space between.
     #[error("merge {rank} is {text:?}, not two parts separated by a space")]
     InvalidMerge {

@@ -39,7 +39,7 @@ use serde_json::{Map, Value as Json};
 
 pub use strftime::DateTime;
 
-use environment::{DISGUISE, environment, on_own_stack, render, set_clock};
+use environment::{DISGUISE, Limits, environment, on_own_stack, render, set_clock};
 use origin::Disguise;
 use value::Values;
 
@@ -56,7 +56,10 @@ pub const MAX_VALUE_DEPTH: usize = 64;
 /// Steps of one rendering, each about an instruction or some bytes of text; a few tenths of a second. A thousand short
 /// messages take a tenth of them. Two more are allowed for each byte that the caller gives.
 pub const FUEL: u64 = 2_000_000;
-/// Longest rendering: eight bytes a token for four million tokens.
+/// Longest rendering of short messages, a hundred times what templates add to a conversation. Sixteen more bytes are
+/// allowed for each that the caller gives, up to [`MAX_OUTPUT_BYTES`].
+pub const OUTPUT_BYTES: usize = 2 << 20;
+/// Longest rendering of any messages: eight bytes a token for four million tokens.
 pub const MAX_OUTPUT_BYTES: usize = 32 << 20;
 
 /// What can go wrong with a chat template.
@@ -137,7 +140,7 @@ pub enum TemplateError {
     /// The template wrote too much.
     #[error("the chat template was stopped at {max} bytes of output")]
     OutputTooLong {
-        /// [`MAX_OUTPUT_BYTES`].
+        /// [`OUTPUT_BYTES`] and what the messages allowed on top.
         max: usize,
     },
     /// A value nests too deep.
@@ -355,7 +358,11 @@ impl ChatTemplate {
         if let Some(now) = options.now {
             set_clock(&mut env, now);
         }
-        let fuel = FUEL + 2 * texts(messages, options).iter().map(|text| text.len() as u64).sum::<u64>();
+        let given_bytes = texts(messages, options).iter().map(|text| text.len()).sum::<usize>();
+        let limits = Limits {
+            fuel: FUEL + 2 * given_bytes as u64,
+            output_bytes: given_bytes.saturating_mul(16).saturating_add(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
+        };
         let values = Values { disguise: disguise.and_then(Value::downcast_object_ref), words: &self.words };
         let messages = messages.iter().map(|message| values.message(message)).collect::<Result<Vec<_>, _>>()?;
         let tools = match &*options.tools {
@@ -374,8 +381,8 @@ impl ChatTemplate {
             context.push((name.clone(), values.json(variable, 0)?));
         }
         // A disguised character takes four bytes, and marks of four bytes each may surround it.
-        let max_bytes = if disguise.is_some() { 12 * MAX_OUTPUT_BYTES } else { MAX_OUTPUT_BYTES };
-        render(&mut env, Value::from_pairs(context), fuel, max_bytes)
+        let longer = if disguise.is_some() { 12 } else { 1 };
+        render(&mut env, Value::from_pairs(context), limits, longer)
     }
 }
 

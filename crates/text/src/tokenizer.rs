@@ -82,9 +82,8 @@ impl Tokenizer {
                 let scores = spec.scores.ok_or(TextError::Missing { model: "llama", what: "scores" })?;
                 let (vocab, byte_ids) = Vocab::new(Spelling::SpaceMark, spec.tokens, spec.token_types)?;
                 check_scores(scores, vocab.n_vocab())?;
-                if spec.unk.is_none() && byte_ids.contains(&NO_TOKEN) {
-                    let what = "a token for each byte, or one for unknown text";
-                    return Err(TextError::Missing { model: "llama", what });
+                if byte_ids.contains(&NO_TOKEN) {
+                    check_unknown(&vocab, spec.unk)?;
                 }
                 let prefix = spec.add_space_prefix.unwrap_or(true);
                 let bpe = ScoreBpe::new(&vocab, scores, byte_ids, spec.unk, prefix);
@@ -293,6 +292,18 @@ impl<'a> MarkerRule<'a> {
     /// Whether one may lie between the place and `end`.
     fn allows(&self, end: usize) -> bool {
         self.parse && self.plain.first().is_none_or(|range| range.start >= end)
+    }
+}
+
+/// Checks the token that text without one becomes. An id past the vocabulary is left to the check of all ids.
+fn check_unknown(vocab: &Vocab, unk: Option<u32>) -> Result<(), TextError> {
+    let what = "a token for each byte, or one for unknown text";
+    let id = unk.ok_or(TextError::Missing { model: "llama", what })?;
+    match vocab.get(id) {
+        Some(name) if vocab.type_of(id) == TokenType::Control => {
+            Err(TextError::UnknownIsControl { id, text: String::from_utf8_lossy(name).into_owned() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Templates and messages that want to hang, crash or fill the machine.
 
 use muser_text::template::{
-    ChatTemplate, MAX_NESTING, MAX_SOURCE_BYTES, Message, RenderOptions, TemplateError, ToolCall,
+    ChatTemplate, MAX_NESTING, MAX_SOURCE_BYTES, Message, OUTPUT_BYTES, RenderOptions, TemplateError, ToolCall,
 };
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -37,7 +37,7 @@ fn loops_without_end_are_stopped() {
         "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}",
         "{% set ns = namespace(x='a') %}{% for i in range(9999) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
         "{% set ns = namespace(x=[1]) %}{% for i in range(9999) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x | length }}",
-        "{% for i in range(9999) %}{% for j in range(9999) %}{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' | upper }}{% endfor %}{% endfor %}",
+        "{% for i in range(9999) %}{% for j in range(9999) %}{% set x = 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' | upper %}{% endfor %}{% endfor %}",
     ] {
         assert!(matches!(render(source), Err(TemplateError::OutOfSteps { .. })), "{source}");
     }
@@ -61,7 +61,17 @@ fn loops_without_end_are_stopped() {
 #[test]
 fn output_without_end_is_stopped() {
     let source = format!("{{% for i in range(99999) %}}{}{{% endfor %}}", "a".repeat(20_000));
-    assert!(matches!(render(&source), Err(TemplateError::OutputTooLong { .. })));
+    assert!(matches!(render(&source), Err(TemplateError::OutputTooLong { max }) if max == OUTPUT_BYTES + 16 * "userhi".len()));
+}
+
+#[test]
+fn a_text_that_doubles_itself_is_stopped_at_a_few_megabytes() {
+    let doubled = |times: u32| {
+        let each = "{% set ns.x = ns.x ~ ns.x %}";
+        render(&format!("{{% set ns = namespace(x='a') %}}{{% for i in range({times}) %}}{each}{{% endfor %}}{{{{ ns.x | length }}}}"))
+    };
+    assert_eq!(doubled(20).unwrap(), (1 << 20).to_string());
+    assert!(matches!(doubled(25), Err(TemplateError::OutOfSteps { .. })));
 }
 
 #[test]

@@ -159,6 +159,29 @@ fn every_character_needs_a_way_to_be_encoded() {
 }
 
 #[test]
+fn text_without_a_token_does_not_become_a_control_token() {
+    // By its type, and by its name whatever its type.
+    for (text, ty) in [("<s>", 3), ("</s>", 1), ("</s>", 4)] {
+        let types = [2, 1, 1, ty];
+        let tokens = vec!["<unk>", "a", "b", text];
+        let spec = VocabSpec { tokens, token_types: Some(&types), unk: Some(3), ..scores() };
+        assert_eq!(error(spec), TextError::UnknownIsControl { id: 3, text: text.to_owned() });
+    }
+    // With a token for each byte, none is unknown.
+    let mut tokens: Vec<String> = (0..256).map(|byte| format!("<0x{byte:02X}>")).collect();
+    tokens.push("<s>".to_owned());
+    let (types, values) = ([vec![6; 256], vec![3]].concat(), vec![0.0; 257]);
+    let spec = VocabSpec {
+        scores: Some(&values),
+        token_types: Some(&types),
+        unk: Some(256),
+        add_bos: Some(false),
+        ..VocabSpec::new("llama", &tokens, None::<[&str; 0]>)
+    };
+    Tokenizer::new(spec).unwrap();
+}
+
+#[test]
 fn merges_that_are_not_two_parts_are_refused() {
     for text in ["", "ab", " ", "a ", " a"] {
         let found = error(VocabSpec { merges: Some(vec!["a b", text]), ..bytes() });

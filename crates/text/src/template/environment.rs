@@ -9,7 +9,7 @@ use minijinja::{
 };
 
 use super::{
-    MAX_OUTPUT_BYTES, MAX_VALUE_DEPTH, TemplateError,
+    MAX_VALUE_DEPTH, TemplateError,
     json::tojson,
     scan::KEEP,
     strftime::DateTime,
@@ -46,6 +46,10 @@ pub(super) fn on_own_stack<T: Send>(
 /// Steps for looking at one item of a kept value.
 const ITEM_FUEL: u64 = 8;
 
+/// Bytes of a kept text for a step. With the 64 that the engine charges for copying, a text that doubles itself ends near
+/// ten megabytes.
+const KEPT_BYTES_PER_STEP: u64 = 16;
+
 /// Why the host stopped a rendering; travels as the source of an engine error.
 #[derive(Debug)]
 enum Stop {
@@ -78,7 +82,7 @@ pub(super) fn charge(state: &State<'_, '_>, size_bytes: usize) -> Result<(), Err
 pub(super) fn environment(source: String) -> Result<Environment<'static>, TemplateError> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    env.set_syntax(syntax.map_err(|error| template_error(&error, 0))?);
+    env.set_syntax(syntax.map_err(|error| template_error(&error, Limits::default()))?);
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     env.set_unknown_method_callback(strings::call_method);
@@ -95,7 +99,7 @@ pub(super) fn environment(source: String) -> Result<Environment<'static>, Templa
     env.add_filter("lower", changing_case(filters::lower));
     env.add_filter("capitalize", changing_case(filters::capitalize));
     env.add_filter("title", changing_case(|text| Value::from(filters::title(text.as_str().into()))));
-    env.add_template_owned(NAME, source).map_err(|error| template_error(&error, 0))?;
+    env.add_template_owned(NAME, source).map_err(|error| template_error(&error, Limits::default()))?;
     Ok(env)
 }
 
@@ -129,6 +133,9 @@ fn namespace(state: &State<'_, '_>, defaults: Option<ValueOrKwargs>) -> Result<V
 /// Scopes end with each turn of a loop, so values can grow by assignment only, and only a namespace could come to hold
 /// itself. With this, what the engine does by recursion (print, compare, drop) is bounded.
 fn keep(state: &State<'_, '_>, value: Value, to_name: bool) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        state.consume_fuel(text.len() as u64 / KEPT_BYTES_PER_STEP)?;
+    }
     check_kept(state, &value, to_name, 0)?;
     Ok(value)
 }
@@ -163,7 +170,7 @@ fn check_kept(state: &State<'_, '_>, value: &Value, to_name: bool, depth: usize)
 }
 
 /// What an engine error means to the caller.
-pub(super) fn template_error(error: &Error, fuel: u64) -> TemplateError {
+pub(super) fn template_error(error: &Error, limits: Limits) -> TemplateError {
     let line = error.line();
     let mut kind = error.kind();
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
@@ -180,8 +187,8 @@ pub(super) fn template_error(error: &Error, fuel: u64) -> TemplateError {
     }
     let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match kind {
-        ErrorKind::WriteFailure => TemplateError::OutputTooLong { max: MAX_OUTPUT_BYTES },
-        ErrorKind::OutOfFuel => TemplateError::OutOfSteps { max: fuel },
+        ErrorKind::WriteFailure => TemplateError::OutputTooLong { max: limits.output_bytes },
+        ErrorKind::OutOfFuel => TemplateError::OutOfSteps { max: limits.fuel },
         ErrorKind::SyntaxError | ErrorKind::BadEscape => TemplateError::Syntax { message, line },
         ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction | ErrorKind::UnknownMethod => {
             TemplateError::Unknown { message, line }
@@ -190,17 +197,26 @@ pub(super) fn template_error(error: &Error, fuel: u64) -> TemplateError {
     }
 }
 
-/// Renders the one template of `env` with `context` in at most `fuel` steps and to at most `max_bytes`.
+/// What one rendering may take.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Limits {
+    /// Steps.
+    pub(super) fuel: u64,
+    /// Bytes of text.
+    pub(super) output_bytes: usize,
+}
+
+/// Renders the one template of `env` with `context` within `limits`; its text is up to so many times `longer`.
 pub(super) fn render(
     env: &mut Environment<'_>,
     context: Value,
-    fuel: u64,
-    max_bytes: usize,
+    limits: Limits,
+    longer: usize,
 ) -> Result<String, TemplateError> {
-    env.set_fuel(Some(fuel));
-    let template = env.get_template(NAME).map_err(|error| template_error(&error, fuel))?;
-    let mut output = Bounded { bytes: Vec::new(), max_bytes };
-    template.render_captured_to(context, &mut output).map_err(|error| template_error(&error, fuel))?;
+    env.set_fuel(Some(limits.fuel));
+    let template = env.get_template(NAME).map_err(|error| template_error(&error, limits))?;
+    let mut output = Bounded { bytes: Vec::new(), max_bytes: longer * limits.output_bytes };
+    template.render_captured_to(context, &mut output).map_err(|error| template_error(&error, limits))?;
     // The engine writes whole strings, so this is UTF-8.
     String::from_utf8(output.bytes).map_err(|error| TemplateError::Render { message: error.to_string(), line: None })
 }
