@@ -1,8 +1,7 @@
 //! Files that appear when they are whole, or not at all.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
@@ -66,12 +65,7 @@ impl Write for OutputFile {
 /// A file beside a path, which is removed unless it is renamed.
 pub(crate) fn draft_beside(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Whoever may read other files of the folder may read this one, too.
-    let read_by_all = Permissions::from_mode(0o666);
-    let draft = Builder::new().prefix(".muser-").suffix(".part").permissions(read_by_all).tempfile_in(folder);
-    draft.map_err(|error| {
-        // The cause without the draft's name, which says nothing to anybody.
-        let cause = error.get_ref().and_then(|error| error.source()?.downcast_ref::<io::Error>()?.raw_os_error());
-        cause.map_or(error, io::Error::from_raw_os_error)
-    })
+    // As any new file is made, and not for the eyes of its owner alone, as temporary ones are.
+    let make = |path: &Path| File::options().write(true).create_new(true).open(path);
+    Builder::new().prefix(".muser-").suffix(".part").make_in(folder, make)
 }

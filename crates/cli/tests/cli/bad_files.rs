@@ -219,22 +219,25 @@ fn a_model_may_be_a_link_and_have_any_name() {
 }
 
 #[test]
-fn one_file_of_a_set_is_refused_as_such() {
-    let place = Place::new();
-    let shard =
-        |count: u16| Tiny::new().with("split.no", 0u16).with("split.count", count).with("split.tensors.count", 11i32);
-    let said = run(&place.holding_tiny(&shard(2))).fails(4);
-    assert!(said.ends_with("shard 1 of 2 of a set; sets of files can't be run yet, join them into one file"), "{said}");
-    // A set of one file is whole.
-    run(&place.holding_tiny(&shard(1))).prints();
-}
-
-#[test]
 fn a_template_that_leaves_out_what_was_said_is_refused() {
     let place = Place::new();
     for template in ["", "fixed text"] {
         let model = Tiny::new().with("tokenizer.chat_template", template);
         let said = muser(["run", "-n", "1"]).args([place.holding_tiny(&model)]).args(["hi"]).fails(4);
         assert_eq!(said, "the chat template leaves out all that was said; --raw continues a text without it");
+    }
+}
+
+#[test]
+fn a_megabyte_of_one_character_is_a_text_like_any_other() {
+    let place = Place::new();
+    let path = place.holding_tiny(&Tiny::new());
+    for unit in ["x", " ", "\n", "😀", "7", "<|end|>"] {
+        let text = unit.repeat((1 << 20) / unit.len());
+        // The vocabulary has a token for each byte, and no merges.
+        let document = muser(["tokenize", "--json"]).args([&path]).stdin(&text).prints_json();
+        assert_eq!(document["ids"].as_array().expect("a list").len(), text.len(), "{unit:?}");
+        let said = muser(["run", "--raw"]).args([&path]).stdin(&text).fails(2);
+        assert!(said.contains(&format!("the prompt has {} tokens, and the context holds 128", text.len())), "{said}");
     }
 }

@@ -9,6 +9,8 @@ mod perplexity;
 mod plan;
 mod run;
 mod score;
+mod shards;
+mod split;
 mod support;
 mod taps;
 mod tokenize;

@@ -120,12 +120,13 @@ fn what_is_no_whole_file_of_taps_is_refused_by_name() {
     let bad = folder.path("bad");
     for (bytes, expected) in cases {
         fs::write(&bad, bytes).expect("it can be written");
-        for said in [diff(&bad, &good).fails(1), diff(&good, &bad).fails(1)] {
+        // Not 1, which says that two files differ.
+        for said in [diff(&bad, &good).fails(4), diff(&good, &bad).fails(4)] {
             assert!(said.starts_with(&format!("reading {}: ", bad.display())) && said.contains(expected), "{said}");
         }
     }
     let missing = folder.path("missing");
-    let said = diff(&good, &missing).fails(1);
+    let said = diff(&good, &missing).fails(4);
     assert_eq!(said, format!("opening {}: No such file or directory (os error 2)", missing.display()));
 }
 
@@ -139,4 +140,37 @@ fn taps_that_can_not_be_saved_are_an_error() {
     assert_eq!(done.stderr, "muser: writing /dev/full: No space left on device (os error 28)\n");
     muser(["score", "/no/such/file", "--taps-values"]).refuses();
     muser(["taps", "diff", "one"]).refuses();
+}
+
+#[test]
+fn taps_of_a_run_that_fails_leave_what_was_there() {
+    let folder = Folder::new();
+    let old = folder.save("taps", MUSE[1], &[]);
+    let before = fs::read(&old).expect("it was saved");
+    let call = |taps: &Path, requests: &str| {
+        muser(["score"]).args([model_path(MUSE[1])]).args(["--taps"]).args([taps]).stdin(requests)
+    };
+    let failing = REQUESTS.to_owned() + "{\"ids\":[1],\"next\":[4000000000]}\n";
+    for taps in [&old, &folder.path("new")] {
+        call(taps, &failing).run().expect_code(2);
+    }
+    assert_eq!(fs::read(&old).expect("it is there"), before);
+    assert_eq!(fs::read_dir(folder.0.path()).expect("a folder").count(), 1, "and nothing else is");
+
+    // Through a link, it is the file that is written.
+    let link = folder.path("link");
+    std::os::unix::fs::symlink(&old, &link).expect("a link");
+    call(&link, REQUESTS.lines().next().expect("a line")).prints();
+    assert!(link.is_symlink() && fs::read(&old).expect("it is there").len() < before.len());
+}
+
+#[test]
+fn taps_are_whole_even_if_nobody_reads_the_answers() {
+    let folder = Folder::new();
+    let (whole, unread) = (folder.save("whole", MUSE[1], &[]), folder.path("unread"));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let call = muser(["score"]).args([model_path(MUSE[1])]).args(["--taps"]).args([&unread]).stdin(REQUESTS);
+    call.stdout(writer).run().expect_code(0);
+    assert!(diff(&whole, &unread).prints().starts_with("equal: "));
 }

@@ -1,6 +1,7 @@
 //! A model of a few hundred kilobytes, to be changed in any place.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use muser_gguf::{Array, TensorType, Value, Writer};
@@ -78,6 +79,16 @@ impl Tiny {
     pub fn retyped(mut self, tensor: &str, ty: TensorType) -> Self {
         self.tensors.iter_mut().filter(|(name, ..)| *name == tensor).for_each(|(_, _, old)| *old = ty);
         self
+    }
+
+    /// A file of a set that holds the model: some of its tensors, and all metadata if it is the first. `index` counts from
+    /// 0, and `n_tensors` are those of the whole set by its account.
+    pub fn shard(mut self, index: u16, count: u16, n_tensors: i32, tensors: Range<usize>) -> Self {
+        if index > 0 {
+            self.metadata.clear();
+        }
+        self.tensors = self.tensors[tensors].to_vec();
+        self.with("split.no", index).with("split.count", count).with("split.tensors.count", n_tensors)
     }
 
     /// Writes the file to a new folder.
