@@ -104,7 +104,7 @@ fn a_file_that_comes_in_the_way_meanwhile_stays_and_is_all_that_does() {
     let failed = split(&model_path(MUSE[1]), &folder.path().join("muse"), LIMIT, on_progress);
     let Err(Error::File { path, action: "write", .. }) = failed else { panic!("{failed:?}") };
     assert_eq!(path, taken);
-    assert_eq!(names(folder.path()), [taken.clone()]);
+    assert_eq!(names(folder.path()), std::slice::from_ref(&taken));
     assert_eq!(fs::read(&taken).expect("it is there"), b"another's");
 }
 
