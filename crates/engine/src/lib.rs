@@ -2,7 +2,7 @@
 //!
 //! - [`load`]: opens a file or a set of them; its header refuses what can't be run before a weight is touched.
 //! - [`Engine`]: a backend and a decoder. [`Session`]: one conversation's tokens, keys and values.
-//! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`], [`bench`]: measure.
+//! - [`Engine::generate`]: answers a prompt, reusing what the session holds. [`Engine::score`], [`perplexity`], [`bench()`]: measure.
 //! - [`sampler`]: from logits to a token.
 //! - [`split`]: writes a model as a set of files.
 //! - [`TapWriter`], [`TapFile`]: fingerprints of a run, and their comparison.
@@ -31,7 +31,8 @@ pub use files::ModelFiles;
 pub use fingerprint::{Difference, DifferenceKind, Distance, TapFile, TapFileError, TapKey, TapRecord, TapWriter};
 pub use generate::{Event, Finish, Generation};
 pub use loader::{
-    LoadOptions, LoadReport, Loaded, check, load, read_template, read_tokenizer, weight_bytes, with_header,
+    LoadOptions, LoadReport, Loaded, check, load, load_weights, read_template, read_tokenizer, weight_bytes,
+    with_header,
 };
 pub use output::OutputFile;
 pub use perplexity::{PerplexityOptions, PerplexityProgress, perplexity};
