@@ -1,5 +1,8 @@
 //! `muser inspect`: what a model file says.
 
+#[cfg(test)]
+mod broken_files;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -14,16 +17,27 @@ use crate::args::InspectArgs;
 use crate::terminal::{bytes, grouped, print};
 
 pub fn run(args: &InspectArgs) -> Result<ExitCode> {
-    let why_not = muser_engine::check(&args.model).err().map(|error| match error {
-        muser_engine::Error::BadModel { source, .. } => source.to_string(),
-        error => error.to_string(),
-    });
-    let out = with_header(&args.model, |files, set| {
-        let why_not = why_not.as_deref();
-        Ok(if args.json { as_json(files, set, why_not) } else { as_text(files, set, why_not, args.tensors) })
+    let out = described(&args.model, |files, set, why_not| {
+        if args.json {
+            document(files, set, why_not).to_string() + "\n"
+        } else {
+            as_text(files, set, why_not, args.tensors)
+        }
     })?;
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `describe` makes of the files of a model, and of the reason why they can't be run, if there is one.
+fn described<T>(
+    model: &Path,
+    describe: impl FnOnce(&ModelFiles, &GgufSet<'_>, Option<&str>) -> T,
+) -> Result<T, muser_engine::Error> {
+    let why_not = muser_engine::check(model).err().map(|error| match error {
+        muser_engine::Error::BadModel { source, .. } => source.to_string(),
+        error => error.to_string(),
+    });
+    with_header(model, |files, set| Ok(describe(files, set, why_not.as_deref())))
 }
 
 fn as_text(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>, with_tensors: bool) -> String {
@@ -122,12 +136,10 @@ fn shortened(value: &Value<'_>) -> String {
     }
 }
 
-fn as_json(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>) -> String {
-    let metadata: Map<String, serde_json::Value> = set
-        .metadata()
-        .iter()
-        .map(|(key, value)| (key.to_owned(), json!({"type": value.value_type().name(), "value": as_value(value)})))
-        .collect();
+/// All that the files say but for the weights, and in which file each tensor lies.
+fn document(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>) -> serde_json::Value {
+    let metadata: Map<String, serde_json::Value> =
+        set.metadata().iter().map(|(key, value)| (key.to_owned(), entry(value))).collect();
     let tensors: Vec<_> = set
         .tensors()
         .map(|(file_no, tensor)| {
@@ -155,7 +167,7 @@ fn as_json(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>) -> Stri
         })
         .collect();
     let first = &set.files()[0];
-    let document = json!({
+    json!({
         "version": first.version(),
         "alignment": first.alignment(),
         "size_bytes": size_bytes(set),
@@ -164,8 +176,17 @@ fn as_json(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>) -> Stri
         "why_not": why_not,
         "metadata": metadata,
         "tensors": tensors,
-    });
-    document.to_string() + "\n"
+    })
+}
+
+fn entry(value: &Value<'_>) -> serde_json::Value {
+    let ty = value.value_type().name();
+    match value {
+        Value::Array(array) => {
+            json!({"type": ty, "elem_type": array.elem_type().name(), "value": array_as_json(array, array.len())})
+        }
+        value => json!({"type": ty, "value": as_value(value)}),
+    }
 }
 
 fn as_value(value: &Value<'_>) -> serde_json::Value {
