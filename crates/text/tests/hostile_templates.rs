@@ -61,14 +61,18 @@ fn loops_without_end_are_stopped() {
 #[test]
 fn output_without_end_is_stopped() {
     let source = format!("{{% for i in range(99999) %}}{}{{% endfor %}}", "a".repeat(20_000));
-    assert!(matches!(render(&source), Err(TemplateError::OutputTooLong { max }) if max == OUTPUT_BYTES + 16 * "userhi".len()));
+    assert!(
+        matches!(render(&source), Err(TemplateError::OutputTooLong { max }) if max == OUTPUT_BYTES + 16 * "userhi".len())
+    );
 }
 
 #[test]
 fn a_text_that_doubles_itself_is_stopped_at_a_few_megabytes() {
     let doubled = |times: u32| {
         let each = "{% set ns.x = ns.x ~ ns.x %}";
-        render(&format!("{{% set ns = namespace(x='a') %}}{{% for i in range({times}) %}}{each}{{% endfor %}}{{{{ ns.x | length }}}}"))
+        render(&format!(
+            "{{% set ns = namespace(x='a') %}}{{% for i in range({times}) %}}{each}{{% endfor %}}{{{{ ns.x | length }}}}"
+        ))
     };
     assert_eq!(doubled(20).unwrap(), (1 << 20).to_string());
     assert!(matches!(doubled(25), Err(TemplateError::OutOfSteps { .. })));
