@@ -1,6 +1,7 @@
 //! The command line, defined once: parser, help and usage errors follow from it.
 
 mod bench;
+mod doctor;
 mod split;
 
 use std::num::NonZero;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use muser_memory::LoadPolicy;
 
 pub use bench::BenchArgs;
+pub use doctor::DoctorArgs;
 pub use split::SplitArgs;
 
 /// Runs language models from GGUF files, mapped once and computed on in place.
@@ -54,6 +56,11 @@ pub enum Command {
     /// before are really processed. GB/s are the bytes of weights, keys and values that a decoded token needs once, and
     /// the roof is this machine's measured read bandwidth, measured last.
     Bench(BenchArgs),
+    /// Show what this machine offers, and what Muser uses of it
+    ///
+    /// Processor, kernels, memory and its measured read bandwidth, and devices with their limits. With a model, its
+    /// weights are loaded by every path that each device offers, and GPUs prove that they read the host's bytes.
+    Doctor(DoctorArgs),
     /// Write a model as a set of smaller files, of which any opens the whole
     ///
     /// The first has all metadata; tensors keep their order and their bytes. All files appear, or none, and nothing is
@@ -85,6 +92,9 @@ pub struct EngineArgs {
     /// Ask the system to keep the weights in memory
     #[arg(long)]
     pub resident: bool,
+    /// Fail (exit code 3) rather than do otherwise than asked, where that would be said and done
+    #[arg(long)]
+    pub strict: bool,
     /// Split text as this pre-tokeniser does, whatever the file says
     #[arg(long, value_name = "NAME")]
     pub force_pre: Option<String>,
@@ -211,6 +221,9 @@ pub struct ScoreArgs {
     /// How many of the likeliest tokens to list at each step
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub top: usize,
+    /// Context in tokens, or `auto` for the largest that fits [default: what the requests need]
+    #[arg(long, value_name = "N|auto", value_parser = parse_ctx)]
+    pub ctx: Option<Ctx>,
     /// Save a hash of every named tap, for each layer and token
     #[arg(long, value_name = "FILE")]
     pub taps: Option<PathBuf>,

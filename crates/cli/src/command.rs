@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod bench;
+pub mod doctor;
 pub mod inspect;
 pub mod perplexity;
 pub mod plan;

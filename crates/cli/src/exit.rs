@@ -112,7 +112,9 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
 
 fn code_of_memory(error: &muser_memory::Error) -> Option<u8> {
     match error {
-        muser_memory::Error::DoesNotFit(_) | muser_memory::Error::TooLarge { .. } => Some(REFUSED),
+        muser_memory::Error::DoesNotFit(_)
+        | muser_memory::Error::TooLarge { .. }
+        | muser_memory::Error::NotAsAsked { .. } => Some(REFUSED),
         muser_memory::Error::EmptyFile { .. } | muser_memory::Error::FileChanged { .. } => Some(BAD_MODEL),
         _ => None,
     }

@@ -38,6 +38,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Score(args) => command::score::run(&args),
         Command::Perplexity(args) => command::perplexity::run(&args),
         Command::Bench(args) => command::bench::run(&args),
+        Command::Doctor(args) => command::doctor::run(&args),
         Command::Split(args) => command::split::run(&args),
         Command::Taps(args) => command::taps::run(&args),
     }

@@ -60,7 +60,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
             policy: args.load.into(),
             n_threads: threads.get(),
             resident: args.resident,
-            strict: false,
+            strict: args.strict,
         },
         plan: PlanOptions { n_ctx, n_slot: 1, n_batch },
         force_pre: args.force_pre.clone(),

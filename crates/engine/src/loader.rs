@@ -13,7 +13,7 @@ use muser_text::{Tokenizer, VocabSpec};
 use crate::Error;
 use crate::error::BadModel;
 use crate::files::ModelFiles;
-use crate::plan::{PlanOptions, plan};
+use crate::plan::{Footprint, PlanOptions, plan};
 
 /// A model, opened and ready to run.
 pub struct Loaded {
@@ -69,15 +69,41 @@ pub fn load(
     let started = Instant::now();
     let files = ModelFiles::open(path)?;
     let Header { set, spec, unknown_keys, tokenizer, template } = Header::read(&files, options.force_pre.as_deref())?;
-    let (n_ctx, plan) = plan(&spec, weight_bytes(&set), options.weights.policy, options.plan)?;
-    let loaded = Arena::load(device, files.files().to_vec(), regions(&set), &options.weights, on_progress);
-    let (arena, weights) = loaded.map_err(|error| match error {
-        muser_memory::Error::Cancelled { .. } => Error::Interrupted,
-        error => Error::Memory(error),
-    })?;
+    let footprint = Footprint::of(&files, &set).map_err(|source| files.bad(source))?;
+    let (n_ctx, plan) = plan(&spec, footprint, options.weights.policy, options.plan)?;
+    let (arena, weights) = bring_in(&files, &set, device, &options.weights, on_progress)?;
     let model = Model::new(spec, &set, arena).map_err(|error| files.bad(error.into()))?;
     let report = LoadReport { elapsed: started.elapsed(), weights, unknown_keys };
     Ok(Loaded { model: Arc::new(model), tokenizer: Arc::new(tokenizer), template, n_ctx, plan, report })
+}
+
+/// Brings a model's weights to a device and nothing else, for a look at how that goes.
+///
+/// # Errors
+/// When the files can't be opened, are damaged, or their weights can't be loaded; when `on_progress` breaks
+/// ([`Error::Interrupted`]).
+pub fn load_weights(
+    path: &Path,
+    device: &Device,
+    options: &muser_memory::LoadOptions,
+    on_progress: &OnProgress<'_>,
+) -> Result<(Arena, muser_memory::LoadReport), Error> {
+    let files = ModelFiles::open(path)?;
+    bring_in(&files, &files.parse()?, device, options, on_progress)
+}
+
+fn bring_in(
+    files: &ModelFiles,
+    set: &GgufSet<'_>,
+    device: &Device,
+    options: &muser_memory::LoadOptions,
+    on_progress: &OnProgress<'_>,
+) -> Result<(Arena, muser_memory::LoadReport), Error> {
+    let loaded = Arena::load(device, files.files().to_vec(), regions(set), options, on_progress);
+    loaded.map_err(|error| match error {
+        muser_memory::Error::Cancelled { .. } => Error::Interrupted,
+        error => Error::Memory(error),
+    })
 }
 
 /// Finds out whether a model can be run, without bringing its weights into memory.

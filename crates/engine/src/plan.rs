@@ -1,9 +1,37 @@
 //! The memory plan of a model: what it takes, before anything is allocated.
 
+use muser_gguf::GgufSet;
 use muser_memory::{Availability, LoadPath, LoadPolicy, Plan, PlanRequest};
 use muser_model::{Decoder, KvCache, ModelSpec};
+use muser_text::Tokenizer;
 
 use crate::Error;
+use crate::error::BadModel;
+use crate::files::ModelFiles;
+use crate::loader::weight_bytes;
+
+/// What a model's files bring into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Bytes of all tensors.
+    pub weight_bytes: u64,
+    /// The rest of the files, which is read once, and the vocabulary that is built from it.
+    pub table_bytes: u64,
+}
+
+impl Footprint {
+    /// Looks at what the files say before their weights.
+    ///
+    /// # Errors
+    /// When the vocabulary's keys have other types than they must.
+    pub fn of(files: &ModelFiles, set: &GgufSet<'_>) -> Result<Self, BadModel> {
+        let weight_bytes = weight_bytes(set);
+        let file_bytes: u64 = files.files().iter().map(|file| file.size_bytes() as u64).sum();
+        let len = |key: &str| set.metadata().opt_strs(key).map(|strs| strs.map_or(0, |strs| strs.len()));
+        let vocabulary = Tokenizer::planned_bytes(len("tokenizer.ggml.tokens")?, len("tokenizer.ggml.merges")?);
+        Ok(Self { weight_bytes, table_bytes: file_bytes.saturating_sub(weight_bytes).saturating_add(vocabulary) })
+    }
+}
 
 /// What memory is planned for.
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +50,13 @@ pub struct PlanOptions {
 /// [`muser_memory::Error::DoesNotFit`] with the numbers, and with what would fit.
 pub fn plan(
     spec: &ModelSpec,
-    weight_bytes: u64,
+    footprint: Footprint,
     policy: LoadPolicy,
     options: PlanOptions,
 ) -> Result<(usize, Plan), Error> {
     let availability = Availability::observe();
     let n_ctx = options.n_ctx.unwrap_or(spec.n_ctx_train);
-    let request = request(spec, weight_bytes, policy, options, n_ctx)?;
+    let request = request(spec, footprint, policy, options, n_ctx)?;
     if options.n_ctx.is_some() {
         return Ok((n_ctx, request.fit(&availability)?));
     }
@@ -40,14 +68,15 @@ pub fn plan(
 
 fn request(
     spec: &ModelSpec,
-    weight_bytes: u64,
+    footprint: Footprint,
     policy: LoadPolicy,
     options: PlanOptions,
     n_ctx: usize,
 ) -> Result<PlanRequest, Error> {
     let memory = Decoder::memory(spec, options.n_batch.min(n_ctx), n_ctx)?;
     Ok(PlanRequest {
-        weight_bytes,
+        weight_bytes: footprint.weight_bytes,
+        table_bytes: footprint.table_bytes,
         load: if policy == LoadPolicy::Read { LoadPath::Read } else { LoadPath::Map },
         layers: KvCache::layers(spec).collect(),
         n_ctx,

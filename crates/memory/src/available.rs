@@ -72,13 +72,21 @@ fn mem_available(root: &Path) -> Option<MemoryLimit> {
     Some(MemoryLimit { source: "MemAvailable".into(), available_bytes })
 }
 
-/// What `ulimit -v` leaves. Model files that are mapped already are not counted as taken, since a plan counts them.
+/// Address space that a thread takes without it being memory: its stack, and what the C library reserves for its heap.
+const THREAD_ADDRESS_SPACE: u64 = (64 + 8) << 20;
+
+/// What `ulimit -v` leaves, less what a thread for each processor will reserve. Model files that are mapped already are not
+/// counted as taken, since a plan counts them.
 fn address_space(root: &Path) -> Option<MemoryLimit> {
     let limits = read(root, "proc/self/limits")?;
     let soft = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let limit_bytes: u64 = soft.split_whitespace().next()?.parse().ok()?;
     let taken_bytes = kibibytes(&read(root, "proc/self/status")?, "VmSize:")?;
-    let available_bytes = limit_bytes.saturating_sub(taken_bytes).saturating_add(crate::fault::mapped_bytes());
+    let n_threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    let available_bytes = limit_bytes
+        .saturating_sub(taken_bytes)
+        .saturating_add(crate::fault::mapped_bytes())
+        .saturating_sub(n_threads.saturating_mul(THREAD_ADDRESS_SPACE));
     Some(MemoryLimit { source: "address space limit".into(), available_bytes })
 }
 
@@ -241,9 +249,13 @@ mod tests {
         let limits =
             |soft: &str| format!("Limit  Soft Limit  Hard Limit  Units\nMax address space  {soft}  unlimited  bytes\n");
         let status = ("proc/self/status", "VmPeak: 9 kB\nVmSize:\t       4 kB\n");
-        let found = answers(&[("proc/self/limits", &limits("100000")), status]);
+        let limit_bytes: u64 = 1 << 40;
+        let found = answers(&[("proc/self/limits", &limits(&limit_bytes.to_string())), status]);
         assert_eq!(found[0].0, "address space limit");
-        assert!(found[0].1 >= 100_000 - 4096, "mapped model files come on top");
+        // Other tests may have model files mapped, which come on top, and threads will take some.
+        assert!((limit_bytes / 10 * 9..limit_bytes * 2).contains(&found[0].1), "{found:?}");
+        let none = answers(&[("proc/self/limits", &limits("8192")), status]);
+        assert!(none[0].1 < limit_bytes / 2, "the threads' share does not wrap around: {none:?}");
         assert_eq!(answers(&[("proc/self/limits", &limits("unlimited")), status]), []);
     }
 

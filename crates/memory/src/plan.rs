@@ -11,6 +11,8 @@ pub struct PlanRequest {
     pub weight_bytes: u64,
     /// Whether they are mapped or copied.
     pub load: LoadPath,
+    /// Bytes of what is read beside the weights, and of what is built from it: a header, a vocabulary.
+    pub table_bytes: u64,
     /// The KV shape of every layer.
     pub layers: Vec<KvLayer>,
     /// Token positions of a slot.
@@ -111,6 +113,7 @@ impl Plan {
         };
         let items = [
             (weights, request.weight_bytes),
+            ("header and vocabulary", request.table_bytes),
             ("KV planes", product(kv_bytes_per_slot, request.n_slot)?),
             ("activations and scratch", activations),
             ("staging", request.staging_bytes),
@@ -211,6 +214,7 @@ mod tests {
         PlanRequest {
             weight_bytes: 16_700_000_000,
             load: LoadPath::Map,
+            table_bytes: 0,
             layers: (0..52).map(|i| layer((i % 4 != 3).then_some(2048))).collect(),
             n_ctx,
             n_slot,
@@ -243,11 +247,18 @@ mod tests {
 
     #[test]
     fn m25_a_plan_names_each_item_and_sums_them() {
-        let request = PlanRequest { load: LoadPath::Read, staging_bytes: 5, draft_bytes: 6, ..muse_glimmer(1000, 2) };
+        let request = PlanRequest {
+            load: LoadPath::Read,
+            table_bytes: 4,
+            staging_bytes: 5,
+            draft_bytes: 6,
+            ..muse_glimmer(1000, 2)
+        };
         let plan = Plan::new(&request).unwrap();
         let rows: Vec<_> = plan.rows.iter().map(|row| (row.what, row.size_bytes)).collect();
         let expected = [
             ("weights, copied", 16_700_000_000),
+            ("header and vocabulary", 4),
             ("KV planes", 2 * 52 * 1000 * 1024),
             ("activations and scratch", (64 << 20) + 1000 * 128),
             ("staging", 5),

@@ -23,6 +23,7 @@ mod alphabet;
 mod bpe;
 mod decode;
 mod error;
+mod footprint;
 mod merge;
 mod pieces;
 mod pretok;

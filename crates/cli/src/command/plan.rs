@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use muser_engine::{PlanOptions, weight_bytes, with_header};
-use muser_memory::Availability;
+use muser_engine::{Footprint, PlanOptions, with_header};
+use muser_memory::{Availability, Refusal};
 use muser_model::ModelSpec;
 use serde_json::json;
 
@@ -13,19 +13,27 @@ use crate::args::{Ctx, PlanArgs};
 use crate::terminal::{bytes, grouped, print};
 
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
-    let (spec, weight_bytes) = with_header(&args.model, |_, set| Ok((ModelSpec::read(set)?.0, weight_bytes(set))))?;
+    let (spec, footprint) =
+        with_header(&args.model, |files, set| Ok((ModelSpec::read(set)?.0, Footprint::of(files, set)?)))?;
     let n_ctx = match args.ctx {
         Ctx::Auto => None,
         Ctx::Tokens(tokens) => Some(tokens.get()),
     };
     let options = PlanOptions { n_ctx, n_slot: args.slots.get(), n_batch: args.batch.get() };
-    let (n_ctx, plan) = muser_engine::plan(&spec, weight_bytes, args.load.into(), options)?;
+    let planned = muser_engine::plan(&spec, footprint, args.load.into(), options);
+    if let Err(muser_engine::Error::Memory(muser_memory::Error::DoesNotFit(refusal))) = &planned
+        && args.json
+    {
+        let _ = print(&refused(refusal))?;
+    }
+    let (n_ctx, plan) = planned?;
     let available = Availability::observe();
     let available = available.least();
     let out = if args.json {
         let rows: Vec<_> =
             plan.rows.iter().map(|row| json!({"what": row.what, "size_bytes": row.size_bytes})).collect();
         let document = json!({
+            "fits": true,
             "n_ctx": n_ctx,
             "n_slot": options.n_slot,
             "n_batch": options.n_batch,
@@ -56,4 +64,19 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     };
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The refusal as one JSON document.
+fn refused(refusal: &Refusal) -> String {
+    let document = json!({
+        "fits": false,
+        "n_ctx": refusal.n_ctx,
+        "n_slot": refusal.n_slot,
+        "total_bytes": refusal.needed_bytes,
+        "available_bytes": refusal.available_bytes,
+        "available_source": refusal.source,
+        "largest_ctx": refusal.largest_ctx,
+        "most_slots": refusal.most_slots,
+    });
+    document.to_string() + "\n"
 }

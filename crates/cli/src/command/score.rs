@@ -9,7 +9,7 @@ use muser_engine::{OutputFile, Step, TapWriter};
 use muser_model::TapSink;
 use serde::{Deserialize, Serialize};
 
-use crate::args::ScoreArgs;
+use crate::args::{Ctx, ScoreArgs};
 use crate::exit::Usage;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -54,7 +54,19 @@ impl From<Step> for AnswerStep {
 pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
     let requests = read_requests()?;
     let longest = requests.iter().map(Request::len).max().unwrap_or(1);
-    let mut opened = open(&args.model, &args.engine, Context::Tokens(longest))?;
+    let too_short = |n_ctx: usize| {
+        Usage(format!("a context of {n_ctx} tokens is too short: the longest request has {longest} (--ctx)"))
+    };
+    if let Some(Ctx::Tokens(n_ctx)) = args.ctx
+        && n_ctx.get() < longest
+    {
+        return Err(too_short(n_ctx.get()).into());
+    }
+    let context = args.ctx.map_or(Context::Tokens(longest), Context::Asked);
+    let mut opened = open(&args.model, &args.engine, context)?;
+    if opened.engine.n_ctx() < longest {
+        return Err(too_short(opened.engine.n_ctx()).into());
+    }
     let mut taps = args.taps.as_deref().map(|path| create_taps(path, args.taps_values)).transpose()?;
 
     let _listener = interrupt::listen();

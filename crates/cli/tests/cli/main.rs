@@ -3,6 +3,8 @@
 mod bad_files;
 mod bench;
 mod chat;
+mod doctor;
+mod faults;
 mod inspect;
 mod interrupts;
 mod perplexity;

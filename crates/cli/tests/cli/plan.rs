@@ -1,6 +1,6 @@
 //! `muser plan`.
 
-use muser_tests::model::SMOLLM2;
+use muser_tests::model::{GEMMA3, SMOLLM2};
 use muser_tests::model_path;
 use serde_json::Value;
 
@@ -44,4 +44,28 @@ fn a_run_has_the_context_that_was_planned() {
 fn what_does_not_fit_is_refused_with_what_would() {
     let said = plan(&["--ctx", "1000000000"]).fails(3);
     assert!(said.contains("1000000000") && said.contains("would fit"), "{said}");
+}
+
+#[test]
+fn a_refusal_is_a_document_too() {
+    let done = plan(&["--ctx", "1000000000", "--slots", "2", "--json"]).run();
+    done.expect_code(3);
+    let document: Value = serde_json::from_str(&done.stdout).expect("the output is JSON");
+    assert_eq!((&document["fits"], &document["n_slot"]), (&false.into(), &2.into()), "{document}");
+    assert!(count(&document, "total_bytes") > count(&document, "available_bytes"), "{document}");
+    assert!(count(&document, "largest_ctx") < 1_000_000_000, "{document}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn m28_a_session_takes_what_was_planned_within_5_percent() {
+    for model in [SMOLLM2, GEMMA3] {
+        // Prompt and answer fill the context, so that every planned row of the planes is written.
+        let planned = muser(["plan", "--json", "--ctx", "528"]).args([model_path(model)]).prints_json();
+        let bench =
+            muser(["bench", "--json", "-p", "512", "-n", "16", "-r", "1", "--ctx", "528"]).args([model_path(model)]);
+        let (planned, measured) = (count(&planned, "total_bytes"), count(&bench.prints_json(), "peak_resident_bytes"));
+        let ratio = measured as f64 / planned as f64;
+        assert!((0.95..=1.05).contains(&ratio), "{model}: {measured} bytes, planned {planned}: {ratio:.3}");
+    }
 }

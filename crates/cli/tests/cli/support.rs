@@ -29,6 +29,22 @@ pub fn muser<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Muser {
     Muser { command, stdin: Vec::new() }
 }
 
+/// As [`muser`], in a shell that has set a limit, such as `ulimit -v 400000`. A limit on locked memory holds for everybody:
+/// root gives up the right to pass it.
+pub fn muser_within<A: AsRef<OsStr>>(limit: &str, args: impl IntoIterator<Item = A>) -> Muser {
+    let script = format!("{limit} && exec \"$0\" \"$@\"");
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", "sh"]);
+        command
+    } else {
+        Command::new("sh")
+    };
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_muser")]).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Muser { command, stdin: Vec::new() }
+}
+
 impl Muser {
     /// Appends arguments.
     pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {

@@ -109,6 +109,17 @@ fn load(device: &Device, path: &Path, regions: impl IntoIterator<Item = RegionSp
     load_as(device, path, regions, &options(LoadPolicy::Auto))
 }
 
+/// Whether the mapping became a buffer. Drivers of real GPUs may refuse one, and then that is said; the software rasteriser
+/// takes any.
+fn is_mapped(report: &LoadReport) -> bool {
+    if report.engaged == LoadPath::Map {
+        return true;
+    }
+    assert!(report.reason.contains("the driver refused the mapping"), "{}", report.reason);
+    assert!(!gpus()[0].is_software, "{}", report.reason);
+    false
+}
+
 fn options(policy: LoadPolicy) -> LoadOptions {
     LoadOptions { policy, n_threads: 2, resident: false, strict: false }
 }
@@ -141,9 +152,10 @@ fn m14_m19_a_unified_gpu_reads_the_mapping_itself() {
     let gpu = Validated::at_best(LoadPath::Map);
     let regions = [region("head", 64, 1000), region("tail", 10_000, FILE_BYTES - 10_000)];
     let (arena, report) = load(&gpu.device, &path, regions).unwrap();
-    assert_eq!((report.engaged, report.bytes_copied), (LoadPath::Map, 0));
-    assert_eq!(report.bytes_mapped as usize, arena.windows()[0].len());
-    assert_eq!(gpu.device.allocated_bytes(), 0, "what the self-test took is given back");
+    if is_mapped(&report) {
+        assert_eq!((report.bytes_copied, report.bytes_mapped as usize), (0, arena.windows()[0].len()));
+        assert_eq!(gpu.device.allocated_bytes(), 0, "what the self-test took is given back");
+    }
     assert_eq!(arena.windows().len(), 1, "M14: one buffer");
     // M34: it proved so, by checksums over both views.
     let self_test = report.self_test.expect("every GPU is tested");
@@ -158,8 +170,8 @@ fn m14_m19_a_unified_gpu_reads_the_mapping_itself() {
 fn m4_the_mapping_goes_when_the_gpu_has_let_go_of_it() {
     let (_folder, path) = file_of(&bytes(100_000));
     let gpu = Validated::at_best(LoadPath::Map);
-    let (arena, _) = load(&gpu.device, &path, [region("all", 0, 100_000)]).unwrap();
-    assert!(!mappings_of(&path).is_empty());
+    let (arena, report) = load(&gpu.device, &path, [region("all", 0, 100_000)]).unwrap();
+    assert!(!is_mapped(&report) || !mappings_of(&path).is_empty());
     drop(arena);
     assert_eq!(mappings_of(&path), Vec::<String>::new());
     gpu.expect_silence();
@@ -230,7 +242,7 @@ fn m15_small_buffers_and_small_bindings_change_nothing_for_callers() {
     for best in [LoadPath::Map, LoadPath::Read, LoadPath::Upload] {
         let gpu = Validated::open(&GpuOptions { limits, weights: Some(best), ..GpuOptions::default() });
         let (arena, report) = load(&gpu.device, &path, regions.clone()).unwrap();
-        assert_eq!(report.engaged, best);
+        assert!(report.engaged == best || !is_mapped(&report));
         assert!(arena.windows().len() >= 4, "{}", arena.windows().len());
         let row_bytes = 501;
         for region in arena.regions().iter().filter(|region| region.size_bytes() % row_bytes == 0) {

@@ -36,6 +36,7 @@ fn a_changed_file_is_refused_or_shows_the_change_where_it_was_made_and_nowhere_e
         }
     }
     let total: usize = tally.values().sum();
+    eprintln!("TALLY {total} {tally:?}");
     assert!(total >= AT_LEAST, "{total} broken files: {tally:?}");
     // Each way to end is met, or the test would not tell them apart.
     for outcome in [Outcome::Refused, Outcome::Shown, Outcome::ShownAndCanNotRun, Outcome::Same] {
