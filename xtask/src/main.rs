@@ -1,24 +1,28 @@
-//! Developer commands: `cargo xtask models`, `demo`, `golden` and `test`.
+//! Developer commands: `cargo xtask models`, `demo`, `golden`, `test`, `compare` and `counts`.
 #![forbid(unsafe_code)]
 
 mod build;
 mod cache;
 mod catalog;
+mod compare;
+mod counts;
 mod fetch;
 mod golden;
 mod hash;
+mod process;
 mod progress;
 mod python;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use crate::cache::Cache;
+use crate::compare::PeerName;
 
 /// Developer commands of the Muser workspace.
 #[derive(Parser)]
@@ -47,6 +51,39 @@ enum Command {
         /// Which models [default: all]
         #[arg(value_name = "NAME")]
         names: Vec<String>,
+    },
+    /// Measure the release binary and another engine on the same files in turn, and print how they compare
+    Compare {
+        /// Which models [default: smollm2 and gemma3]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// A binary of Muser [default: the release binary, built first]
+        #[arg(long, value_name = "PATH")]
+        muser: Option<PathBuf>,
+        /// The other engine
+        #[arg(long, value_enum, default_value_t = PeerName::LlamaCpp)]
+        peer: PeerName,
+        /// Runs of each engine [default: 3, or 1 with --quick]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        pairs: Option<u16>,
+        /// Threads of each engine [default: what Muser takes by itself]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        threads: Option<u16>,
+        /// One pair, short answers, and no depth of 4,096
+        #[arg(long)]
+        quick: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Count the instructions of a decode step and of a prefill, and hold them against what was recorded
+    Counts {
+        /// Record what is counted
+        #[arg(long)]
+        record: bool,
+        /// A binary of Muser [default: the release binary, built first]
+        #[arg(long, value_name = "PATH")]
+        muser: Option<PathBuf>,
     },
     /// Fetch what the tests need, run all of them, then the golden comparison
     Test {
@@ -84,6 +121,12 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Demo { prompt } => demo(&cache, &prompt),
         Command::Golden { names } => golden::check(&cache, &catalog::select(&names)?),
+        Command::Compare { names, muser, peer, pairs, threads, quick, json } => {
+            let (n_pair, n_thread) = (pairs.map(usize::from), threads.map(usize::from));
+            compare::compare(&cache, &compare::Options { muser, peer, models: names, n_pair, n_thread, quick, json })
+        }
+        Command::Counts { record: true, muser } => counts::record(&cache, muser),
+        Command::Counts { record: false, muser } => counts::check(&cache, muser),
         Command::Test { extra } => {
             let models = catalog::select(&[])?;
             fetch::models(&cache, &models)?;
@@ -98,7 +141,7 @@ fn run(command: Command) -> Result<()> {
 fn demo(cache: &Cache, prompt: &str) -> Result<()> {
     let models = fetch::models(cache, &catalog::select(&["smollm2".to_owned()])?)?;
     let muser = build::release_binary()?;
-    let error = process::Command::new(&muser).arg("run").args(models).arg(prompt).args(["-n", DEMO_LEN]).exec();
+    let error = std::process::Command::new(&muser).arg("run").args(models).arg(prompt).args(["-n", DEMO_LEN]).exec();
     Err(error).with_context(|| format!("cannot start {}", muser.display()))
 }
 
