@@ -1,4 +1,4 @@
-//! Where everything lies in a valid file, found without the parser under test, and where `muser inspect --json` shows it.
+//! Where everything lies in a valid file, found without the parser under test, and where `muser inspect` shows it.
 
 use std::ops::Range;
 

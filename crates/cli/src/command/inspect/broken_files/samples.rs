@@ -1,4 +1,4 @@
-//! Valid model files of a few KiB, one for each kind that can be run. Their weights are ones in F32 and zeros in other types.
+//! Valid model files of a few KiB, one for each kind that can be run. Weights are ones in F32, and zeros in other types.
 
 use std::borrow::Cow;
 
@@ -114,7 +114,7 @@ fn muse_glimmer() -> Sample<'static> {
     sample
 }
 
-/// Many weight types in one file, a factor beside an NVFP4 matrix, counts that differ from layer to layer, YaRN.
+/// Many weight types in one file, a factor beside an NVFP4 matrix, counts for each layer, stretched positions.
 fn quantised() -> Sample<'static> {
     let shape = Shape {
         arch: "llama",
