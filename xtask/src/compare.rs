@@ -1,8 +1,10 @@
 //! Runs Muser and another engine on the same files in turn, pair by pair, and prints how they compare.
 //!
 //! Each engine runs in a process of its own and alone, so that both find the machine in the same state; what else the
-//! machine does meanwhile falls on both, and the ratio of a pair is steadier than either figure.
+//! machine does meanwhile falls on both, and the ratio of a pair is steadier than either figure. How much that was is
+//! measured too.
 
+mod busy;
 mod peer;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use crate::cache::Cache;
 use crate::catalog;
 use crate::fetch;
 use crate::progress::Progress;
+use busy::Ticks;
 use peer::{Load, Muser, Peer, Run};
 
 pub use peer::PeerName;
@@ -37,6 +40,9 @@ pub struct Options {
     /// Prints one JSON document.
     pub json: bool,
 }
+
+/// Share of the processors that others may have without a warning.
+const QUIET: f64 = 0.05;
 
 /// Models that are compared where none are named.
 const MODELS: [&str; 2] = ["smollm2", "gemma3"];
@@ -124,12 +130,22 @@ pub fn compare(cache: &Cache, options: &Options) -> Result<()> {
     let mut documents = Vec::new();
     for (model, path) in models.iter().zip(&paths) {
         let comparison = Comparison { muser: &muser, peer: &peer, model: path, n_thread, options };
+        let before = Ticks::now();
         let pairs = comparison.pairs()?;
+        let others = Ticks::now().zip(before).map(|(now, before)| now.others_since(&before));
         let rows = rows(model.name, &pairs);
         if options.json {
-            documents.push(json!({ "model": model.file, "n_thread": n_thread, "rows": rows }));
+            documents
+                .push(json!({ "model": model.file, "n_thread": n_thread, "busy_with_others": others, "rows": rows }));
         } else {
             print_table(model.file, n_thread, pairs.len(), options.peer, &rows);
+        }
+        if let Some(others) = others.filter(|&others| others > QUIET) {
+            eprintln!(
+                "warning: other processes had {:.0} % of the processors meanwhile. Threads that wait for each other \
+                 by spinning suffer most from that, so these ratios say little.",
+                others * 100.0
+            );
         }
     }
     if options.json {
