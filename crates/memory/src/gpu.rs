@@ -38,8 +38,8 @@ pub struct GpuOptions {
     pub name: Option<String>,
     /// Limits beyond its own.
     pub limits: DeviceLimits,
-    /// Takes it for a device that can do no better than this, so that what is written for lesser devices runs on it.
-    /// `None`: whatever it can.
+    /// Takes it for a device whose weights take this path, so that what is written for one runs on another. `None`: for
+    /// what it is.
     pub weights: Option<LoadPath>,
     /// Switches the validation layer of the driver's loader on, where it is installed. Its messages go to `log`.
     pub validation: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Gpu {
     info: GpuInfo,
     facts: native::Facts,
     limits: wgpu::Limits,
-    /// The best path that it is taken for.
+    /// The path that its weights are to take, whatever it is.
     weights: Option<LoadPath>,
     /// The first failure that no call returned.
     failure: Arc<Mutex<Option<String>>>,
@@ -110,8 +110,10 @@ impl Gpu {
 
     pub(crate) fn capabilities(&self) -> Capabilities {
         Capabilities {
-            unified: self.facts.unified && self.weights != Some(LoadPath::Upload),
-            imports_mappings: self.facts.imports && self.weights.is_none_or(|best| best == LoadPath::Map),
+            unified: self.weights.map_or(self.facts.unified, |path| path != LoadPath::Upload),
+            // What a device with memory of its own reads from the CPU's, it reads slowly, and again and again.
+            imports_mappings: self.facts.imports
+                && self.weights.map_or(self.facts.unified, |path| path == LoadPath::Map),
             page_size: page_size(),
             offset_alignment: self.limits.min_storage_buffer_offset_alignment as usize,
             max_buffer_bytes: Some(self.limits.max_buffer_size),

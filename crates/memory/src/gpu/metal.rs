@@ -126,6 +126,14 @@ pub(super) fn allocate(gpu: &Gpu, size_bytes: usize) -> Result<SharedMemory, Str
     Ok(SharedMemory { start, size_bytes, buffer: into_buffer(gpu, buffer, size_bytes, usages) })
 }
 
+/// Allocates memory of the device's own.
+pub(super) fn allocate_local(gpu: &Gpu, size_bytes: usize) -> Result<DeviceBuffer, String> {
+    let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    let descriptor = wgpu::BufferDescriptor { label: None, size: size_bytes as u64, usage, mapped_at_creation: false };
+    let buffer = gpu.checked("allocate device memory", || gpu.device.create_buffer(&descriptor));
+    buffer.map(|buffer| DeviceBuffer::new(&gpu.device, buffer, None)).map_err(|error| error.to_string())
+}
+
 fn into_buffer(
     gpu: &Gpu,
     buffer: Retained<ProtocolObject<dyn MTLBuffer>>,

@@ -1,6 +1,6 @@
 //! Uploads: weights copied to a device that has memory of its own.
 
-use super::{DeviceBuffer, Gpu};
+use super::{DeviceBuffer, Gpu, native};
 use crate::allocation::Allocation;
 use crate::arena::Window;
 use crate::file::SourceFile;
@@ -24,15 +24,8 @@ impl Gpu {
     ) -> Result<DeviceBuffer> {
         const UPLOAD: &str = "upload weights";
         self.expect_fits("window", window.device_size_bytes())?;
-        let target = self.checked("allocate device memory", || {
-            self.device.create_buffer(&wgpu::BufferDescriptor {
-                label: None,
-                size: window.device_size_bytes() as u64,
-                usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })?;
-        let target = DeviceBuffer::new(&self.device, target, None);
+        let target = native::allocate_local(self, window.device_size_bytes());
+        let target = target.map_err(|reason| self.failed("allocate device memory", reason))?;
         let staging_bytes = STAGING_BYTES.min(window.device_size_bytes());
         let allocate = || Allocation::of::<u8>(device, "staging", staging_bytes);
         let mut staging = [(allocate()?, None), (allocate()?, None)];

@@ -77,6 +77,13 @@ impl Facts {
         (left > 0).then_some(left)
     }
 
+    /// The first of the memory types in `allowed` that is the device's own: drivers list the faster ones first.
+    fn local_type(&self, allowed: u32) -> Option<u32> {
+        let is_local = |ty: &vk::MemoryType| ty.property_flags.contains(MemoryPropertyFlags::DEVICE_LOCAL);
+        let mut types = self.memory.memory_types_as_slice().iter().enumerate();
+        types.find(|(i, ty)| allowed >> i & 1 == 1 && is_local(ty)).map(|(i, _)| i as u32)
+    }
+
     /// The best of the memory types in `allowed` that the CPU can map and needs not flush: cached, and on unified memory
     /// the device's own.
     fn shared_type(&self, allowed: u32) -> Option<u32> {
@@ -174,6 +181,20 @@ pub(super) fn allocate(gpu: &Gpu, size_bytes: usize) -> Result<SharedMemory, Str
     let usages = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
     let buffer = made.into_buffer(gpu, size_bytes, usages, Box::new(()));
     Ok(SharedMemory { start, size_bytes, buffer })
+}
+
+/// Allocates memory of the device's own. (wgpu's allocator does not reach the largest size that drivers give at once.)
+pub(super) fn allocate_local(gpu: &Gpu, size_bytes: usize) -> Result<DeviceBuffer, String> {
+    let raw = Raw::of(gpu)?;
+    let usage = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+    let made = raw.buffer(size_bytes, usage, None)?;
+    let memory_type = gpu.facts.local_type(made.requirements.memory_type_bits).ok_or("no memory of its own")?;
+    let allocate =
+        vk::MemoryAllocateInfo::default().allocation_size(made.requirements.size).memory_type_index(memory_type);
+    // SAFETY: a plain allocation of a type that the buffer allows.
+    let made = unsafe { made.bind(&allocate) }?;
+    let usages = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    Ok(made.into_buffer(gpu, size_bytes, usages, Box::new(())))
 }
 
 pub(super) fn keep_resident<'a>(
@@ -277,8 +298,8 @@ impl Bound {
         let buffer = unsafe { wgpu::hal::vulkan::Buffer::from_raw_externally_owned(handle, Box::new(release)) };
         let descriptor =
             wgpu::BufferDescriptor { label: None, size: size_bytes as u64, usage, mapped_at_creation: false };
-        // SAFETY: made on this device with the size and the usages described; its memory is initialised: file pages, or
-        // zeroed.
+        // SAFETY: made on this device with the size and the usages described; its memory is initialised (file pages, or
+        // zeroed) or, in an upload, written before anything reads it.
         let buffer = unsafe { gpu.device.create_buffer_from_hal::<Vulkan>(buffer, &descriptor) };
         DeviceBuffer::new(&gpu.device, buffer, None)
     }
