@@ -133,7 +133,8 @@ pub fn compare(cache: &Cache, options: &Options) -> Result<()> {
         let before = Ticks::now();
         let pairs = comparison.pairs()?;
         let others = Ticks::now().zip(before).map(|(now, before)| now.others_since(&before));
-        let rows = rows(model.name, &pairs);
+        // The targets are ratios to llama.cpp.
+        let rows = rows((options.peer == PeerName::LlamaCpp).then_some(model.name), &pairs);
         if options.json {
             documents
                 .push(json!({ "model": model.file, "n_thread": n_thread, "busy_with_others": others, "rows": rows }));
@@ -192,9 +193,9 @@ impl Comparison<'_> {
     }
 }
 
-/// A line for each metric that was measured.
-fn rows(model: &str, pairs: &[Pair]) -> Vec<Value> {
-    let model = MODELS.iter().position(|&name| name == model);
+/// A line for each metric that was measured, with the targets of a model, if it has any.
+fn rows(model: Option<&str>, pairs: &[Pair]) -> Vec<Value> {
+    let model = MODELS.iter().position(|&name| Some(name) == model);
     let rows = METRICS.iter().filter_map(|metric| {
         let runs = pairs.iter().flat_map(|pair| pair.0.iter().filter(|(depth, ..)| *depth == metric.depth));
         let values = runs.filter_map(|(_, ours, theirs)| Some(((metric.value)(ours)?, (metric.value)(theirs)?)));
@@ -275,7 +276,7 @@ mod tests {
         // A machine that was slow in the second pair, for both.
         let pairs =
             [(6.0, 3.0), (2.0, 1.0), (9.0, 3.0)].map(|(ours, theirs)| Pair(vec![(512, run(ours), run(theirs))]));
-        let rows = rows("smollm2", &pairs);
+        let rows = rows(Some("smollm2"), &pairs);
         assert_eq!(rows.len(), 2, "what has no run has no line");
         assert_eq!((&rows[0]["metric"], &rows[0]["ratio"]), (&"prefill 512".into(), &2.0.into()));
         assert_eq!((&rows[0]["ours"], &rows[0]["theirs"]), (&60.0.into(), &30.0.into()));
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn less_time_and_less_memory_are_better() {
-        let rows = rows("gemma3", &[Pair(vec![(0, run(8.0), run(2.0)), (4096, run(1.0), run(1.0))])]);
+        let rows = rows(Some("gemma3"), &[Pair(vec![(0, run(8.0), run(2.0)), (4096, run(1.0), run(1.0))])]);
         let row = |name: &str| rows.iter().find(|row| row["metric"] == name).expect("a line");
         assert_eq!(row("start to first token")["ratio"], 0.25);
         assert_eq!(row("start to first token")["reached"], true);
