@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask models`, `demo`, `golden`, `test`, `compare` and `counts`.
+//! Developer commands: `cargo xtask models`, `demo`, `golden`, `inspect`, `test`, `compare` and `counts`.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -9,6 +9,7 @@ mod counts;
 mod fetch;
 mod golden;
 mod hash;
+mod inspect;
 mod process;
 mod progress;
 mod python;
@@ -85,7 +86,13 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         muser: Option<PathBuf>,
     },
-    /// Fetch what the tests need, run all of them, then the golden comparison
+    /// Compare what the release binary says of files with what the format's own Python package reads
+    Inspect {
+        /// Which models [default: all]
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// Fetch what the tests need, run all of them, then both comparisons
     Test {
         /// Further arguments of `cargo test`
         #[arg(last = true)]
@@ -121,6 +128,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Demo { prompt } => demo(&cache, &prompt),
         Command::Golden { names } => golden::check(&cache, &catalog::select(&names)?),
+        Command::Inspect { names } => inspect::check(&cache, &catalog::select(&names)?),
         Command::Compare { names, muser, peer, pairs, threads, quick, json } => {
             let (n_pair, n_thread) = (pairs.map(usize::from), threads.map(usize::from));
             compare::compare(&cache, &compare::Options { muser, peer, models: names, n_pair, n_thread, quick, json })
@@ -131,6 +139,7 @@ fn run(command: Command) -> Result<()> {
             let models = catalog::select(&[])?;
             fetch::models(&cache, &models)?;
             build::test(&cache, &extra)?;
+            inspect::check(&cache, &models)?;
             golden::check(&cache, &models)
         }
     }
