@@ -139,6 +139,20 @@ impl SourceFile {
         self.size_bytes
     }
 
+    /// The file again, for reads that go past the page cache. `None`: the system or the file system has no such thing.
+    pub(crate) fn open_direct(&self) -> Option<File> {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            use std::os::unix::fs::OpenOptionsExt;
+            // By its descriptor: what lies at the path now may be another file.
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            File::options().read(true).custom_flags(libc::O_DIRECT).open(path).ok()
+        }
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+
     /// Fills `bytes` from byte `offset` of the file on.
     pub(crate) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_exact_at(bytes, offset).map_err(|error| {

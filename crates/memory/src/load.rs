@@ -70,7 +70,7 @@ impl Arena {
         let layout = Layout::new(device, &files, regions)?;
         let sources: Vec<_> = files.iter().map(|file| file.mapping().source().clone()).collect();
         let crew = Crew::new(options.n_threads, layout.size_bytes(), on_progress);
-        let Weights { windows, engaged, reason } = bring_in(device, files, &layout, options, &crew)?;
+        let Weights { windows, engaged, reason, direct } = bring_in(device, files, &layout, options, &crew)?;
         let mut arena = layout.into_arena(windows, sources);
         arena.check_unchanged()?;
         let self_test = device.as_gpu().map(|gpu| gpu.self_test(device, &arena)).transpose()?;
@@ -90,6 +90,7 @@ impl Arena {
             asked: options.policy,
             engaged,
             reason,
+            direct,
             bytes_mapped: size_bytes(true),
             bytes_copied: size_bytes(false),
             duration: started.elapsed(),
@@ -106,6 +107,8 @@ struct Weights {
     windows: Vec<GpuBytes>,
     engaged: LoadPath,
     reason: String,
+    /// Whether reads went past the page cache.
+    direct: bool,
 }
 
 fn bring_in(
@@ -130,7 +133,7 @@ fn bring_in(
         match layout.map(device, &files) {
             Ok(windows) => {
                 prefault::windows(&windows, crew)?;
-                return Ok(Weights { windows, engaged, reason });
+                return Ok(Weights { windows, engaged, reason, direct: false });
             }
             // A driver says whether it takes a mapping only when it is given one.
             Err(Error::Gpu { reason: refusal, .. }) => {
@@ -141,13 +144,14 @@ fn bring_in(
             Err(error) => return Err(error),
         }
     }
-    let windows = if engaged == LoadPath::Upload {
-        upload::windows(device, layout, &files, crew)?
-    } else {
+    if engaged == LoadPath::Read {
         let sources: Vec<_> = files.iter().map(|file| file.mapping().source().clone()).collect();
+        let direct = policy::cached_share(&files).is_some_and(|share| share < policy::MOSTLY_CACHED);
         // Never mapped and copied: what the header's parser touched goes before the first read.
         drop(files);
-        read::windows(device, layout, &sources, crew)?
-    };
-    Ok(Weights { windows, engaged, reason })
+        let windows = read::windows(device, layout, &sources, direct, crew)?;
+        return Ok(Weights { windows, engaged, reason, direct });
+    }
+    let windows = upload::windows(device, layout, &files, crew)?;
+    Ok(Weights { windows, engaged, reason, direct: false })
 }

@@ -82,8 +82,11 @@ impl Observed {
     }
 }
 
+/// From this share on, a file counts as cached.
+pub(super) const MOSTLY_CACHED: f64 = 0.5;
+
 /// The share of all files' bytes that is in the page cache.
-fn cached_share(files: &[ModelFile]) -> Option<f64> {
+pub(super) fn cached_share(files: &[ModelFile]) -> Option<f64> {
     let (mut cached_bytes, mut all_bytes) = (0.0, 0.0);
     for file in files {
         let size_bytes = file.size_bytes() as f64;
@@ -135,7 +138,7 @@ fn choose_from(observed: Observed) -> (LoadPath, String) {
         None => (LoadPath::Read, "the file may be on disk still, and this system maps cold files slowly".into()),
         Some(share) => {
             let cached = format!("{:.0} % of the file is in the page cache", share * 100.0);
-            if share >= 0.5 || populates {
+            if share >= MOSTLY_CACHED || populates {
                 (LoadPath::Map, format!("{cached}; mapping copies nothing"))
             } else {
                 (LoadPath::Read, format!("{cached}, and this system maps cold files slowly"))

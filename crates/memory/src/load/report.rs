@@ -19,6 +19,9 @@ pub struct LoadReport {
     pub engaged: LoadPath,
     /// Why that path.
     pub reason: String,
+    /// Whether reads were asked to go past the page cache, as they are for a file that is not in it: so they leave no second
+    /// copy there, and were seen to be twice as fast.
+    pub direct: bool,
     /// Bytes of weights that are the file's own pages.
     pub bytes_mapped: u64,
     /// Bytes of weights that were copied.
