@@ -98,6 +98,7 @@ impl<'a> Array<'a> {
             ValueType::Array => {
                 // Grown, not reserved: each level could claim the whole rest of the file at once.
                 cursor.room_for(len, caps::ARRAY_MIN_BYTES)?;
+                cursor.count_arrays(len)?;
                 let mut arrays = Vec::new();
                 for _ in 0..len {
                     arrays.push(Self::read_at_depth(cursor, depth + 1)?);
@@ -134,10 +135,7 @@ impl<'a> Array<'a> {
 
 fn read_strs<'a>(cursor: &mut Cursor<'a>, len: u64) -> Result<Vec<&'a str>> {
     let room = cursor.room_for(len, caps::STR_MIN_BYTES)?;
-    if len > caps::STRINGS_PER_ARRAY {
-        let what = format!("strings in {}", cursor.what());
-        return Err(Error::OverCap { what, found: len, cap: caps::STRINGS_PER_ARRAY });
-    }
+    cursor.count_strings(len)?;
     let mut strs = Vec::with_capacity(room);
     for _ in 0..len {
         strs.push(cursor.str()?);

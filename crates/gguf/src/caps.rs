@@ -21,8 +21,9 @@ pub const TENSOR_NAME_BYTES: u64 = 255;
 /// Metadata entries. Large models have about 60; a thousand times that is no model's metadata.
 pub const N_METADATA: u64 = 65_536;
 
-/// Tensors in one file, and in one set of files. The largest known, mixtures of experts stored one tensor per expert, have about 50,000.
-pub const N_TENSORS: u64 = 262_144;
+/// Tensors in one file, and in one set of files. The largest known, mixtures of experts stored one tensor per expert, have
+/// about 50,000. An entry takes 33 bytes of the file or more, and costs several times that until a model is bound.
+pub const N_TENSORS: u64 = 131_072;
 
 /// Shards of a set that is written: what the 16-bit key of their number can count.
 pub const N_SHARDS: u64 = 65_535;
@@ -33,9 +34,14 @@ pub const N_DIMS: u32 = 4;
 /// Levels of arrays in arrays. No known key nests; reading is recursive, so the limit is also the stack's.
 pub const ARRAY_DEPTH: u32 = 4;
 
-/// Strings in one array. Each costs a 16-byte slice; the largest vocabularies have 262,144 tokens and merge lists half
-/// a million entries, so this is 8 times what is known and bounds the slices at 64 MiB.
-pub const STRINGS_PER_ARRAY: u64 = 4_194_304;
+/// Strings in all arrays of a file together. Each costs a 16-byte slice, and takes 8 bytes of the file or more; the largest
+/// vocabularies have 262,144 tokens and merge lists half a million entries, so this is near 3 times what is known and bounds
+/// the slices at 32 MiB.
+pub const STRINGS_IN_ARRAYS: u64 = 2_097_152;
+
+/// Arrays in arrays of a file, together. No known key nests, and each costs more memory than the 12 bytes it may take in
+/// the file.
+pub const ARRAYS_IN_ARRAYS: u64 = 65_536;
 
 /// The alignment of a file that doesn't say: the format's own default.
 pub const ALIGNMENT_DEFAULT: u32 = 32;

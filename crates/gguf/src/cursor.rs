@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result, shown};
+use crate::{
+    caps,
+    error::{Error, Result, shown},
+};
 
 /// Position in the head of a file.
 #[derive(Debug)]
@@ -13,6 +16,8 @@ pub(crate) struct Cursor<'a> {
     file_len: u64,
     /// What is being read, for messages.
     what: What<'a>,
+    n_strings: u64,
+    n_arrays: u64,
 }
 
 /// What is being read.
@@ -32,7 +37,7 @@ impl<'a> Cursor<'a> {
         if head.len() as u64 > file_len {
             return Err(Error::HeadLongerThanFile { head_bytes: head.len() as u64, file_bytes: file_len });
         }
-        Ok(Self { head, pos: 0, file_len, what: What::Header })
+        Ok(Self { head, pos: 0, file_len, what: What::Header, n_strings: 0, n_arrays: 0 })
     }
 
     /// Says what is read from here on.
@@ -56,6 +61,25 @@ impl<'a> Cursor<'a> {
         self.need(len.saturating_mul(min_bytes))?;
         // The head is a slice, and it has no fewer bytes than items.
         Ok(len as usize)
+    }
+
+    /// Counts strings of an array, for which the file has bytes: each costs more than these.
+    pub(crate) fn count_strings(&mut self, len: u64) -> Result<()> {
+        self.n_strings += len;
+        self.below_cap("strings in arrays", self.n_strings, caps::STRINGS_IN_ARRAYS)
+    }
+
+    /// As [`count_strings`](Self::count_strings), for arrays of an array.
+    pub(crate) fn count_arrays(&mut self, len: u64) -> Result<()> {
+        self.n_arrays += len;
+        self.below_cap("arrays in arrays", self.n_arrays, caps::ARRAYS_IN_ARRAYS)
+    }
+
+    fn below_cap(&self, what: &str, found: u64, cap: u64) -> Result<()> {
+        if found <= cap {
+            return Ok(());
+        }
+        Err(Error::OverCap { what: format!("{what} up to {}", self.what), found, cap })
     }
 
     pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8]> {

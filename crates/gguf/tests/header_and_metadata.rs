@@ -74,7 +74,7 @@ fn counts_over_their_caps_are_refused_even_if_the_bytes_are_there() {
     assert!(matches!(parse(&file).unwrap_err(), Error::OverCap { found: 65_537, cap: 65_536, .. }));
     let mut file = Raw { n_tensors: Some(caps::N_TENSORS + 1), ..Raw::new() }.head();
     file.resize(16 << 20, 0);
-    assert!(matches!(parse(&file).unwrap_err(), Error::OverCap { found: 262_145, cap: 262_144, .. }));
+    assert!(matches!(parse(&file).unwrap_err(), Error::OverCap { found: 131_073, cap: 131_072, .. }));
 }
 
 #[test]
@@ -98,9 +98,22 @@ fn an_array_longer_than_the_file_is_refused_for_every_element_type() {
 
 #[test]
 fn more_strings_than_any_vocabulary_has_are_refused_even_if_the_bytes_are_there() {
-    let len = caps::STRINGS_PER_ARRAY + 1;
-    let raw = Raw::new().entry("k", ARRAY, &array(STR, len, &vec![0; len as usize * 8]));
-    assert_refused(&raw, &["strings in", "\"k\"", "4194305", "4194304"]);
+    let strings = |len: u64| array(STR, len, &vec![0; len as usize * 8]);
+    let half = caps::STRINGS_IN_ARRAYS / 2;
+    let raw = Raw::new().entry("a", ARRAY, &strings(half)).entry("b", ARRAY, &strings(half));
+    assert!(parse(&raw.file()).is_ok());
+    // All arrays of a file count together.
+    assert_refused(&raw.entry("c", ARRAY, &strings(1)), &["strings in arrays", "\"c\"", "2097153", "2097152"]);
+    let raw = Raw::new().entry("k", ARRAY, &strings(caps::STRINGS_IN_ARRAYS + 1));
+    assert_refused(&raw, &["strings in arrays", "\"k\"", "2097153", "2097152"]);
+}
+
+#[test]
+fn more_arrays_in_arrays_than_any_file_has_are_refused_even_if_the_bytes_are_there() {
+    let arrays = |len: u64| array(ARRAY, len, &array(U8, 0, &[]).repeat(len as usize));
+    assert!(parse(&Raw::new().entry("k", ARRAY, &arrays(caps::ARRAYS_IN_ARRAYS)).file()).is_ok());
+    let raw = Raw::new().entry("k", ARRAY, &arrays(40_000)).entry("l", ARRAY, &arrays(25_537));
+    assert_refused(&raw, &["arrays in arrays", "\"l\"", "65537", "65536"]);
 }
 
 #[test]
