@@ -46,6 +46,11 @@ impl ModelFile {
         self.mapping.source().identity
     }
 
+    /// The share of the file that is in the page cache, 0 to 1, from samples all over it. `None`: the system doesn't say.
+    pub fn cached_share(&self) -> Option<f64> {
+        self.mapping.cached_share()
+    }
+
     /// Checks that the opened file is still what it was: nobody truncated it or wrote into it.
     ///
     /// A file that was removed, or replaced by renaming another over it, passes: the mapping keeps the old one alive.
@@ -61,6 +66,22 @@ impl ModelFile {
     pub fn mapping(&self) -> &Arc<FileMapping> {
         &self.mapping
     }
+}
+
+/// Asks the system to drop a file from the page cache, so that the next load finds it cold. Nothing is lost: what was
+/// written goes to the disk first. Pages that somebody has mapped stay, and a system may decline; what came of it is seen by
+/// [`ModelFile::cached_share`].
+///
+/// # Errors
+///
+/// When the file can't be opened or written out.
+pub fn drop_from_page_cache(path: &Path) -> Result<()> {
+    let failed = |source| Error::File { path: path.into(), action: "drop the file from the page cache", source };
+    let file = File::open(path).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    #[cfg(target_os = "linux")]
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(|error| failed(error.into()))?;
+    Ok(())
 }
 
 /// What tells a file from another and from itself before a change.

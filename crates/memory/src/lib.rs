@@ -112,7 +112,7 @@ pub use bytes::{GpuByteView, GpuBytes};
 pub use device::{Api, Capabilities, Device, DeviceLimits, HazardTracking, Storage, StorageOptions};
 pub use error::Error;
 pub use fault::report_bus_errors;
-pub use file::{FileIdentity, ModelFile};
+pub use file::{FileIdentity, ModelFile, drop_from_page_cache};
 #[cfg(feature = "gpu")]
 pub use gpu::{Binding, GpuInfo, GpuOptions, gpus};
 pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};

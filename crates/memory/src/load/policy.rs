@@ -90,7 +90,7 @@ pub(super) fn cached_share(files: &[ModelFile]) -> Option<f64> {
     let (mut cached_bytes, mut all_bytes) = (0.0, 0.0);
     for file in files {
         let size_bytes = file.size_bytes() as f64;
-        cached_bytes += file.mapping().cached_share()? * size_bytes;
+        cached_bytes += file.cached_share()? * size_bytes;
         all_bytes += size_bytes;
     }
     (all_bytes > 0.0).then(|| cached_bytes / all_bytes)

@@ -46,12 +46,10 @@ fn m18_both_paths_bring_the_same_bytes() {
 fn m18_a_file_that_is_not_in_the_page_cache_is_read_past_it() {
     let bytes = bytes();
     let (_folder, path) = file_of(&bytes);
-    let file = File::open(&path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    crate::drop_from_page_cache(&path).unwrap();
     let (arena, report) = load(&Device::host(), &path, LoadPolicy::Read).unwrap();
     // Some file systems drop nothing when advised to, and on those the file is as cached as before.
-    let now_cached = ModelFile::open(&path).unwrap().mapping().cached_share().unwrap();
+    let now_cached = ModelFile::open(&path).unwrap().cached_share().unwrap();
     assert_eq!(report.direct, now_cached < 0.5, "{now_cached}");
     for region in arena.regions() {
         let start = region.file_offset() as usize;

@@ -1,17 +1,24 @@
-//! The load paths, measured: a model's weights brought to every device in every way that it offers.
+//! The load paths, measured: a model's weights brought to every device in every way that it offers, and to the host also from
+//! the disk.
 
 use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::Result;
-use muser_memory::{Device, LoadOptions, LoadPolicy, LoadProgress, LoadReport};
+use muser_engine::ModelFiles;
+use muser_memory::{Api, Device, LoadOptions, LoadPolicy, LoadProgress, LoadReport, ModelFile, drop_from_page_cache};
 use serde::Serialize;
 
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::terminal::{bytes, counted};
+
+/// Bytes that are read between two looks at the user.
+const WARM_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize)]
 pub struct Loads {
@@ -25,6 +32,10 @@ struct Row {
     asked: String,
     engaged: String,
     reason: String,
+    /// Share of the files that was in the page cache before. `None`: the system doesn't say.
+    cached_share: Option<f64>,
+    /// Whether reads were asked to go past the page cache.
+    direct: bool,
     seconds: f64,
     bytes_per_second: f64,
     bytes_mapped: u64,
@@ -37,7 +48,8 @@ struct Row {
 }
 
 impl Loads {
-    /// Loads a model's weights by both policies on each device, and drops them again.
+    /// Loads a model's weights by both policies on each device, and drops them again. For the host, each policy finds the
+    /// files on the disk first and then in the page cache, where the system lets go of them.
     ///
     /// # Errors
     /// When it is no model file, or the user interrupts. A device that can't load it has its error in its row.
@@ -46,22 +58,14 @@ impl Loads {
         let mut rows = Vec::new();
         for device in devices {
             for policy in [LoadPolicy::Map, LoadPolicy::Read] {
-                let options = LoadOptions { policy, n_threads: n_thread.get(), resident: false, strict: false };
-                let bar = OnceLock::new();
-                let on_progress = |at: LoadProgress| {
-                    let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
-                    let what = format!("loading for {}", device.name());
-                    bar.get_or_init(|| Progress::new(&what, "MB", megabytes(at.total_bytes)))
-                        .at(megabytes(at.done_bytes));
-                    interrupt::asked()
-                };
-                match muser_engine::load_weights(path, device, &options, &on_progress) {
-                    Ok((_, report)) => rows.push(Row::of(&report)),
-                    Err(muser_engine::Error::Memory(error)) if device.api() != muser_memory::Api::Host => {
-                        rows.push(Row::failed(device, policy, error.to_string()));
+                if device.api() == Api::Host {
+                    for path in paths(path)? {
+                        drop_from_page_cache(&path)?;
                     }
-                    Err(error) => return Err(error.into()),
+                    rows.push(measure_one(path, device, policy, n_thread)?);
                 }
+                warm(path)?;
+                rows.push(measure_one(path, device, policy, n_thread)?);
             }
         }
         Ok(Self { model: path.display().to_string(), rows })
@@ -73,8 +77,8 @@ impl Loads {
         let width = self.rows.iter().map(|row| row.device.chars().count()).max().unwrap_or_default().max(6);
         let _ = writeln!(
             out,
-            "  {:<width$}  {:<5}  {:<7}  {:>8}  {:>6}  {:>8}  {:>8}  read back",
-            "device", "asked", "engaged", "seconds", "GB/s", "mapped", "copied"
+            "  {:<width$}  {:<5}  {:<7}  {:>6}  {:>8}  {:>6}  {:>8}  {:>8}  read back",
+            "device", "asked", "engaged", "cached", "seconds", "GB/s", "mapped", "copied"
         );
         for row in &self.rows {
             if let Some(error) = &row.error {
@@ -82,10 +86,11 @@ impl Loads {
                 continue;
             }
             let line = format!(
-                "  {:<width$}  {:<5}  {:<7}  {:>8.3}  {:>6.1}  {:>8}  {:>8}  {}",
+                "  {:<width$}  {:<5}  {:<7}  {:>6}  {:>8.3}  {:>6.1}  {:>8}  {:>8}  {}",
                 row.device,
                 row.asked,
                 row.engaged,
+                row.cached_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default(),
                 row.seconds,
                 row.bytes_per_second / 1e9,
                 bytes(row.bytes_mapped),
@@ -93,6 +98,9 @@ impl Loads {
                 row.self_test_bytes.map(bytes).unwrap_or_default(),
             );
             let _ = writeln!(out, "{}", line.trim_end());
+        }
+        if self.rows.iter().any(|row| row.direct) {
+            let _ = writeln!(out, "  What is not cached is read past the page cache.");
         }
         let differing = self.rows.iter().filter(|row| row.error.is_none() && row.asked != row.engaged);
         for Row { device, asked, engaged, reason, .. } in differing {
@@ -106,13 +114,58 @@ impl Loads {
     }
 }
 
+/// All files of a model.
+fn paths(path: &Path) -> Result<Vec<PathBuf>, muser_engine::Error> {
+    Ok(ModelFiles::open(path)?.files().iter().map(|file| file.path().to_owned()).collect())
+}
+
+/// Reads all files, so that they are in the page cache as far as that has room.
+fn warm(path: &Path) -> Result<()> {
+    for path in paths(path)? {
+        let file = File::open(&path)?;
+        let total = file.metadata()?.len();
+        let bar = Progress::new("reading the file", "MB", (total / 1_000_000) as usize);
+        let mut done = 0;
+        while std::io::copy(&mut (&file).take(WARM_BYTES), &mut std::io::sink())? > 0 {
+            done += WARM_BYTES;
+            bar.at((done.min(total) / 1_000_000) as usize);
+            if interrupt::asked().is_break() {
+                return Err(muser_engine::Error::Interrupted.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure_one(path: &Path, device: &Device, policy: LoadPolicy, n_thread: NonZero<usize>) -> Result<Row> {
+    let options = LoadOptions { policy, n_threads: n_thread.get(), resident: false, strict: false };
+    let bar = OnceLock::new();
+    let on_progress = |at: LoadProgress| {
+        let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
+        let what = format!("loading for {}", device.name());
+        bar.get_or_init(|| Progress::new(&what, "MB", megabytes(at.total_bytes))).at(megabytes(at.done_bytes));
+        interrupt::asked()
+    };
+    let shares: Option<Vec<_>> = ModelFiles::open(path)?.files().iter().map(ModelFile::cached_share).collect();
+    let cached_share = shares.map(|shares| shares.iter().sum::<f64>() / shares.len() as f64);
+    match muser_engine::load_weights(path, device, &options, &on_progress) {
+        Ok((_, report)) => Ok(Row::of(&report, cached_share)),
+        Err(muser_engine::Error::Memory(error)) if device.api() != Api::Host => {
+            Ok(Row::failed(device, policy, error.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Row {
-    fn of(report: &LoadReport) -> Self {
+    fn of(report: &LoadReport, cached_share: Option<f64>) -> Self {
         Self {
             device: report.device.clone(),
             asked: report.asked.to_string(),
             engaged: report.engaged.to_string(),
             reason: report.reason.clone(),
+            cached_share,
+            direct: report.direct,
             seconds: report.duration.as_secs_f64(),
             bytes_per_second: report.bytes_per_second(),
             bytes_mapped: report.bytes_mapped,
@@ -128,6 +181,8 @@ impl Row {
             asked: policy.to_string(),
             engaged: String::new(),
             reason: String::new(),
+            cached_share: None,
+            direct: false,
             seconds: 0.0,
             bytes_per_second: 0.0,
             bytes_mapped: 0,
