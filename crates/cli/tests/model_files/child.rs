@@ -141,4 +141,4 @@ pub fn usable(raw: &Raw) {
 }
 
 /// Continues a text by one token.
-const RUN: [&str; 9] = ["run", "--raw", "--ctx", "16", "-n", "1", "--json", "FILE", "a"];
+pub const RUN: [&str; 9] = ["run", "--raw", "--ctx", "16", "-n", "1", "--json", "FILE", "a"];

@@ -1,7 +1,7 @@
 //! Rows 9, 10 and 13: short files, claims of what the file has no bytes for, other formats and versions.
 
-use crate::child::{unreadable, unusable, usable};
-use crate::raw::{ARRAY, F64, I64, Raw, STR, U8, U16, U64, array, str};
+use crate::child::{OnDisk, RUN, unreadable, unusable, usable};
+use crate::raw::{ARRAY, F64, I64, Raw, STR, TENSOR_F32, U8, U16, U32, U64, array, str};
 
 #[test]
 fn the_files_that_the_other_tests_break_run() {
@@ -67,9 +67,23 @@ fn arrays_nest_to_a_limit() {
         let raw = Raw::byte_level().with("general.deep", ARRAY, &nested(levels));
         unreadable(&raw.file(), &["\"general.deep\"", "levels of arrays", "at most 4"]);
     }
-    // Arrays of nothing cost the file 12 bytes each, and no more than a few times that in memory.
-    let wide = array(ARRAY, 20_000, &array(ARRAY, 0, &[]).repeat(20_000));
-    usable(&Raw::byte_level().with("general.wide", ARRAY, &wide));
+}
+
+#[test]
+fn what_takes_more_memory_than_bytes_of_the_file_is_limited() {
+    // Arrays of nothing, tensors of a number: as many as are accepted, and one more.
+    let arrays = |len: u32| array(ARRAY, len.into(), &array(ARRAY, 0, &[]).repeat(len as usize));
+    usable(&Raw::byte_level().with("general.wide", ARRAY, &arrays(65_536)));
+    let raw = Raw::byte_level().with("general.wide", ARRAY, &arrays(65_537));
+    unreadable(&raw.file(), &["arrays in arrays up to the value of metadata key \"general.wide\": 65537"]);
+
+    let mut raw = Raw { alignment: 8, ..Raw::byte_level() }.with("general.alignment", U32, &8_u32.to_le_bytes());
+    for number in raw.tensors.len()..131_072 {
+        raw = raw.tensor(&number.to_string(), &[1], TENSOR_F32);
+    }
+    OnDisk::new(&raw.file()).muser(&RUN).refused(4, &["tensors that this architecture does not use: \"11\", "]);
+    let raw = raw.tensor("more", &[1], TENSOR_F32);
+    unreadable(&raw.file(), &["tensors: 131073, expected at most 131072"]);
 }
 
 #[test]
