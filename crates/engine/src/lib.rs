@@ -31,8 +31,8 @@ pub use files::ModelFiles;
 pub use fingerprint::{Difference, DifferenceKind, Distance, TapFile, TapFileError, TapKey, TapRecord, TapWriter};
 pub use generate::{Event, Finish, Generation};
 pub use loader::{
-    LoadOptions, LoadReport, Loaded, check, load, load_weights, read_template, read_tokenizer, weight_bytes,
-    with_header,
+    LoadOptions, LoadReport, Loaded, check, index_weights, load, load_weights, read_template, read_tokenizer,
+    weight_bytes, with_header,
 };
 pub use output::OutputFile;
 pub use perplexity::{PerplexityOptions, PerplexityProgress, perplexity};

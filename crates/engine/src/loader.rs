@@ -77,6 +77,16 @@ pub fn load(
     Ok(Loaded { model: Arc::new(model), tokenizer: Arc::new(tokenizer), template, n_ctx, plan, report })
 }
 
+/// Opens and indexes a model's weights where they are, and brings none of them in.
+///
+/// # Errors
+/// When the files can't be opened, are damaged, or their tensors are not wholly in them.
+pub fn index_weights(path: &Path) -> Result<Arena, Error> {
+    let files = ModelFiles::open(path)?;
+    let set = files.parse()?;
+    Ok(Arena::new(&Device::host(), files.files().to_vec(), regions(&set))?)
+}
+
 /// Brings a model's weights to a device and nothing else, for a look at how that goes.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use anyhow::Result;
 use muser_engine::ModelFiles;
@@ -23,6 +24,9 @@ const WARM_BYTES: u64 = 64 << 20;
 #[derive(Serialize)]
 pub struct Loads {
     model: String,
+    /// From opening the files to having looked at the first byte of the first tensor, through its index.
+    index_seconds: f64,
+    n_tensor: usize,
     rows: Vec<Row>,
 }
 
@@ -55,6 +59,13 @@ impl Loads {
     /// When it is no model file, or the user interrupts. A device that can't load it has its error in its row.
     pub fn measure(path: &Path, devices: &[Device], n_thread: NonZero<usize>) -> Result<Self> {
         let _listener = interrupt::listen();
+        let started = Instant::now();
+        let arena = muser_engine::index_weights(path)?;
+        let first = arena.regions().first().map(|region| arena.view(region.id()).as_slice().first().copied());
+        std::hint::black_box(first);
+        let index_seconds = started.elapsed().as_secs_f64();
+        let n_tensor = arena.regions().len();
+        drop(arena);
         let mut rows = Vec::new();
         for device in devices {
             for policy in [LoadPolicy::Map, LoadPolicy::Read] {
@@ -68,12 +79,15 @@ impl Loads {
                 rows.push(measure_one(path, device, policy, n_thread)?);
             }
         }
-        Ok(Self { model: path.display().to_string(), rows })
+        Ok(Self { model: path.display().to_string(), index_seconds, n_tensor, rows })
     }
 
     pub fn to_text(&self) -> String {
         let size_bytes = self.rows.first().map_or(0, |row| row.bytes_mapped + row.bytes_copied);
         let mut out = format!("Loading {} of {}\n", bytes(size_bytes), self.model);
+        let tensors = counted(self.n_tensor, "tensor");
+        let milliseconds = self.index_seconds * 1e3;
+        let _ = writeln!(out, "  opened, {tensors} indexed, first byte seen in {milliseconds:.1} ms; 0 B copied");
         let width = self.rows.iter().map(|row| row.device.chars().count()).max().unwrap_or_default().max(6);
         let _ = writeln!(
             out,
