@@ -32,6 +32,14 @@ pub enum QuantError {
         /// Bytes given.
         found: usize,
     },
+    /// The bytes given are not a whole number of blocks.
+    #[error("{found} bytes are not a whole number of {ty} blocks of {} bytes", ty.block_bytes())]
+    TornBlock {
+        /// Type of the blocks.
+        ty: WeightType,
+        /// Bytes given.
+        found: usize,
+    },
     /// The bytes given for a group are not 1 to 256 elements in whole blocks.
     #[error(
         "a {ty} group is 1 to {} blocks of {} bytes, but {found} bytes were given",

@@ -33,6 +33,7 @@ mod error;
 pub mod float;
 pub mod integer;
 mod rows;
+mod scan;
 mod types;
 
 pub use activations::{Activations, ActivationsView, MAX_ACTIVATION, quantize_activations};
@@ -40,6 +41,7 @@ pub use error::QuantError;
 pub use float::{dot_float, fold};
 pub use integer::{Group, IntegerForm, dot_integer, integer_form, unpack_group};
 pub use rows::{decode_row, encode_row};
+pub use scan::{NotFinite, first_not_finite};
 pub use types::WeightType;
 
 /// Elements of a group: one activation scale, and at most one weight scale outside the integers.
