@@ -60,7 +60,7 @@ fn a_window_that_is_no_whole_number_of_lanes_gives_the_same_bits_in_any_cut() {
 fn a_token_is_seen_by_as_many_positions_as_the_window_has() {
     // With one sliding layer, what a token saw can't travel further.
     let mut file = muse_glimmer();
-    file.set("block_count", support::Meta::U32(1));
+    file.set("block_count", support::Meta::U32(1)).set("attention.sliding_window_pattern", support::Meta::U32(0));
     file.tensors.retain(|tensor| !tensor.name.starts_with("blk.") || tensor.name.starts_with("blk.0."));
     let model = file.model();
     let tokens = tokens(2 * WINDOW, 3);
