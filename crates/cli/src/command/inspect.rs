@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod broken_files;
+mod json;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,20 +11,21 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use muser_engine::{ModelFiles, with_header};
-use muser_gguf::{Array, Gguf, GgufSet, TensorInfo, Value};
-use serde_json::{Map, json};
+use muser_gguf::{Gguf, GgufSet, TensorInfo, Value};
+use serde_json::json;
 
+use self::json::{Document, Plain, Start};
 use crate::args::InspectArgs;
 use crate::terminal::{bytes, grouped, print};
 
 pub fn run(args: &InspectArgs) -> Result<ExitCode> {
     let out = described(&args.model, |files, set, why_not| {
         if args.json {
-            document(files, set, why_not).to_string() + "\n"
+            serde_json::to_string(&Document::new(files, set, why_not)).map(|line| line + "\n")
         } else {
-            as_text(files, set, why_not, args.tensors)
+            Ok(as_text(files, set, why_not, args.tensors))
         }
-    })?;
+    })??;
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -127,96 +129,11 @@ fn shortened(value: &Value<'_>) -> String {
             format!("{start:?}… ({} bytes)", grouped(text.len() as u64))
         }
         Value::Array(array) => {
-            let json = array_as_json(array, ENTRIES);
-            let shown: Vec<_> = json.iter().map(ToString::to_string).collect();
+            let shown = json!(Start(array, ENTRIES));
+            let shown: Vec<_> = shown.as_array().into_iter().flatten().map(ToString::to_string).collect();
             let more = if array.len() > ENTRIES { ", …" } else { "" };
             format!("[{}{more}] ({} × {})", shown.join(", "), grouped(array.len() as u64), array.elem_type().name())
         }
-        value => as_value(value).to_string(),
-    }
-}
-
-/// All that the files say but for the weights, and in which file each tensor lies.
-fn document(files: &ModelFiles, set: &GgufSet<'_>, why_not: Option<&str>) -> serde_json::Value {
-    let metadata: Map<String, serde_json::Value> =
-        set.metadata().iter().map(|(key, value)| (key.to_owned(), entry(value))).collect();
-    let tensors: Vec<_> = set
-        .tensors()
-        .map(|(file_no, tensor)| {
-            json!({
-                "name": tensor.name(),
-                "type": tensor.tensor_type().name(),
-                "dims": tensor.dims(),
-                "file": file_no,
-                "offset": tensor.offset(),
-                "size_bytes": tensor.size_bytes(),
-            })
-        })
-        .collect();
-    let all: Vec<_> = files
-        .files()
-        .iter()
-        .zip(set.files())
-        .map(|(file, gguf)| {
-            json!({
-                "path": file.path().to_string_lossy(),
-                "version": gguf.version(),
-                "alignment": gguf.alignment(),
-                "size_bytes": gguf.file_len(),
-            })
-        })
-        .collect();
-    let first = &set.files()[0];
-    json!({
-        "version": first.version(),
-        "alignment": first.alignment(),
-        "size_bytes": size_bytes(set),
-        "files": all,
-        "runs": why_not.is_none(),
-        "why_not": why_not,
-        "metadata": metadata,
-        "tensors": tensors,
-    })
-}
-
-fn entry(value: &Value<'_>) -> serde_json::Value {
-    let ty = value.value_type().name();
-    match value {
-        Value::Array(array) => {
-            json!({"type": ty, "elem_type": array.elem_type().name(), "value": array_as_json(array, array.len())})
-        }
-        value => json!({"type": ty, "value": as_value(value)}),
-    }
-}
-
-fn as_value(value: &Value<'_>) -> serde_json::Value {
-    match value {
-        Value::Str(text) => json!(text),
-        Value::Bool(flag) => json!(flag),
-        Value::Array(array) => json!(array_as_json(array, array.len())),
-        Value::F32(number) => json!(number),
-        Value::F64(number) => json!(number),
-        // Every other type is an integer of at most 64 bits.
-        value => value.as_int().map_or(serde_json::Value::Null, int_as_json),
-    }
-}
-
-fn int_as_json(int: i128) -> serde_json::Value {
-    u64::try_from(int).map_or_else(|_| json!(int as i64), |int| json!(int))
-}
-
-/// The first `most` entries.
-fn array_as_json(array: &Array<'_>, most: usize) -> Vec<serde_json::Value> {
-    if let Some(strs) = array.strs() {
-        strs.iter().take(most).map(|text| json!(text)).collect()
-    } else if let Some(bools) = array.bools() {
-        bools.take(most).map(|flag| json!(flag)).collect()
-    } else if let Some(ints) = array.ints() {
-        ints.take(most).map(int_as_json).collect()
-    } else if let Some(floats) = array.floats() {
-        floats.take(most).map(|number| json!(number)).collect()
-    } else {
-        let arrays = array.arrays().unwrap_or_default();
-        arrays.iter().take(most).map(|array| json!(array_as_json(array, array.len()))).collect()
+        value => json!(Plain(value)).to_string(),
     }
 }

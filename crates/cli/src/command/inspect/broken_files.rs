@@ -16,10 +16,11 @@ use std::path::Path;
 use std::{fs, iter, thread};
 
 use muser_gguf::Gguf;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{described, document};
+use super::described;
+use super::json::Document;
 use layout::{Field, Kind, fields};
 
 /// Fewest broken files that the tests here try, all together.
@@ -174,7 +175,8 @@ impl Bench {
     fn document(&self, file: &[u8]) -> Result<Value, muser_engine::Error> {
         let path = self.0.path().join("model.gguf");
         fs::write(&path, file).expect("room for it");
-        let mut document = described(Path::new(&path), document)?;
+        let mut document =
+            described(Path::new(&path), |files, set, why_not| json!(Document::new(files, set, why_not)))?;
         // Each bench has a folder of its own.
         document["files"][0]["path"] = Value::Null;
         Ok(document)
