@@ -95,6 +95,9 @@ pub struct EngineArgs {
     /// Fail (exit code 3) rather than do otherwise than asked, where that would be said and done
     #[arg(long)]
     pub strict: bool,
+    /// Load weights without a search for values that are not finite
+    #[arg(long)]
+    pub no_scan: bool,
     /// Split text as this pre-tokeniser does, whatever the file says
     #[arg(long, value_name = "NAME")]
     pub force_pre: Option<String>,

@@ -14,6 +14,7 @@ use muser_memory::{Device, LoadProgress, Residency};
 use muser_ops::{Backend, Reference};
 use muser_text::Tokenizer;
 use muser_text::template::ChatTemplate;
+use serde::Serialize;
 
 use crate::args::{Ctx, EngineArgs};
 use crate::exit::{self, Usage};
@@ -28,6 +29,22 @@ pub struct Opened {
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
     pub report: LoadReport,
+}
+
+/// What the search for weights that are not finite took, as `--json` prints it.
+#[derive(Serialize)]
+pub struct ScanReport {
+    /// Of all loading threads together.
+    pub thread_seconds: f64,
+    pub size_bytes: u64,
+}
+
+impl ScanReport {
+    /// `None` when it was turned off.
+    pub fn of(report: &LoadReport) -> Option<Self> {
+        let inspected = report.weights.inspected?;
+        Some(Self { thread_seconds: inspected.thread_time.as_secs_f64(), size_bytes: inspected.size_bytes })
+    }
 }
 
 /// How long a context a command needs.
@@ -62,6 +79,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
             resident: args.resident,
             strict: args.strict,
         },
+        scan: !args.no_scan,
         plan: PlanOptions { n_ctx, n_slot: 1, n_batch },
         force_pre: args.force_pre.clone(),
     };
@@ -69,6 +87,9 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
     let Loaded { model, tokenizer, template, n_ctx, report, .. } = loaded?;
     for key in &report.unknown_keys {
         warn(format_args!("{}: metadata key {key:?} is not known to this version and has no effect", path.display()));
+    }
+    if args.no_scan {
+        warn(format_args!("{}: not searched for weights that are not finite (--no-scan)", path.display()));
     }
     let n_ctx_train = model.spec().n_ctx_train;
     if n_ctx > n_ctx_train {

@@ -147,6 +147,20 @@ pub enum BadModel {
     /// Its shape or tensors.
     #[error(transparent)]
     Model(#[from] muser_model::Error),
+    /// A weight that is infinite or not a number, or a scale that makes its block so.
+    #[error("tensor {tensor:?} ({ty}): {unit} {index} holds {value}, expected finite values: the file is damaged")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        ty: &'static str,
+        /// What `index` counts: `"block"`, or `"value"` in a float type.
+        unit: &'static str,
+        /// The place in the tensor, from 0.
+        index: usize,
+        /// What stands there.
+        value: f32,
+    },
     /// Its vocabulary.
     #[error(transparent)]
     Text(#[from] muser_text::TextError),

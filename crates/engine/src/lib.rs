@@ -20,6 +20,7 @@ mod output;
 mod perplexity;
 mod plan;
 pub mod sampler;
+mod scan;
 mod score;
 mod split;
 

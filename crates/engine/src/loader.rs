@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muser_gguf::{GgufSet, Metadata};
-use muser_memory::{Arena, Device, OnProgress, Plan};
+use muser_memory::{Arena, Device, Observer, OnProgress, Plan, Region};
 use muser_model::{Model, ModelSpec, regions};
 use muser_text::template::ChatTemplate;
 use muser_text::{Tokenizer, VocabSpec};
@@ -14,6 +14,7 @@ use crate::Error;
 use crate::error::BadModel;
 use crate::files::ModelFiles;
 use crate::plan::{Footprint, PlanOptions, plan};
+use crate::scan::Scan;
 
 /// A model, opened and ready to run.
 pub struct Loaded {
@@ -47,6 +48,8 @@ pub struct LoadReport {
 pub struct LoadOptions {
     /// How weights come into memory.
     pub weights: muser_memory::LoadOptions,
+    /// Whether weights are searched for values that are not finite, as they come in.
+    pub scan: bool,
     /// What memory is planned for.
     pub plan: PlanOptions,
     /// Splits text into words as this pre-tokeniser does, whatever the file says.
@@ -56,6 +59,7 @@ pub struct LoadOptions {
 /// Opens a model, by its file or any shard of its set, and prepares everything that running it needs.
 ///
 /// What the header alone can refuse is refused before any weight is touched, and so is what does not fit into memory.
+/// Weights that are not finite are refused as they come in, if `options` say so.
 ///
 /// # Errors
 /// When the file can't be opened or read, or its plan does not fit ([`Error::Memory`]); when it is not a model that can be
@@ -71,7 +75,7 @@ pub fn load(
     let Header { set, spec, unknown_keys, tokenizer, template } = Header::read(&files, options.force_pre.as_deref())?;
     let footprint = Footprint::of(&files, &set).map_err(|source| files.bad(source))?;
     let (n_ctx, plan) = plan(&spec, footprint, options.weights.policy, options.plan)?;
-    let (arena, weights) = bring_in(&files, &set, device, &options.weights, on_progress)?;
+    let (arena, weights) = bring_in(&files, &set, device, &options.weights, options.scan, on_progress)?;
     let model = Model::new(spec, &set, arena).map_err(|error| files.bad(error.into()))?;
     let report = LoadReport { elapsed: started.elapsed(), weights, unknown_keys };
     Ok(Loaded { model: Arc::new(model), tokenizer: Arc::new(tokenizer), template, n_ctx, plan, report })
@@ -87,7 +91,7 @@ pub fn index_weights(path: &Path) -> Result<Arena, Error> {
     Ok(Arena::new(&Device::host(), files.files().to_vec(), regions(&set))?)
 }
 
-/// Brings a model's weights to a device and nothing else, for a look at how that goes.
+/// Brings a model's weights to a device and nothing else, for a look at how that goes. They are not scanned.
 ///
 /// # Errors
 /// When the files can't be opened, are damaged, or their weights can't be loaded; when `on_progress` breaks
@@ -99,7 +103,7 @@ pub fn load_weights(
     on_progress: &OnProgress<'_>,
 ) -> Result<(Arena, muser_memory::LoadReport), Error> {
     let files = ModelFiles::open(path)?;
-    bring_in(&files, &files.parse()?, device, options, on_progress)
+    bring_in(&files, &files.parse()?, device, options, false, on_progress)
 }
 
 fn bring_in(
@@ -107,11 +111,16 @@ fn bring_in(
     set: &GgufSet<'_>,
     device: &Device,
     options: &muser_memory::LoadOptions,
+    is_scanned: bool,
     on_progress: &OnProgress<'_>,
 ) -> Result<(Arena, muser_memory::LoadReport), Error> {
-    let loaded = Arena::load(device, files.files().to_vec(), regions(set), options, on_progress);
+    let scan = Scan::new(files, set);
+    let look = |region: &Region, offset: usize, bytes: &[u8]| scan.look(region, offset, bytes);
+    let observer = Observer::new(on_progress);
+    let observer = if is_scanned { observer.with_bytes(&look) } else { observer };
+    let loaded = Arena::load(device, files.files().to_vec(), regions(set), options, &observer);
     loaded.map_err(|error| match error {
-        muser_memory::Error::Cancelled { .. } => Error::Interrupted,
+        muser_memory::Error::Cancelled { .. } => scan.into_error().unwrap_or(Error::Interrupted),
         error => Error::Memory(error),
     })
 }

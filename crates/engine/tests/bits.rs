@@ -28,6 +28,7 @@ struct Model {
 fn open(name: &'static str) -> Model {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 2, resident: false, strict: false },
+        scan: true,
         plan: PlanOptions { n_ctx: Some(512), n_slot: 1, n_batch: 512 },
         force_pre: None,
     };

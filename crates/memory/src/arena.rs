@@ -1,6 +1,7 @@
 //! The arena: a model's weights as named views into few buffers.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +34,9 @@ pub struct RegionSpec {
     pub offset: u64,
     /// Bytes.
     pub size_bytes: u64,
+    /// Bytes that are never torn when the region is [looked at](crate::OnBytes), counted from its start; the last may be
+    /// fewer. `None`: nobody looks at it.
+    pub unit_bytes: Option<NonZero<usize>>,
 }
 
 /// A handle on a region: its number in the order in which regions were given. Valid for its arena only.
@@ -41,7 +45,7 @@ pub struct RegionId(u32);
 
 impl RegionId {
     /// Its place in [`Arena::regions`].
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -123,12 +127,36 @@ pub(crate) struct Layout {
 pub(crate) struct Window {
     pub(crate) file_no: usize,
     pub(crate) bytes: Range<usize>,
+    /// What lies in it, by where it begins.
+    spans: Vec<Span>,
+}
+
+/// A region in its window.
+pub(crate) struct Span {
+    /// Index in the layout's regions.
+    pub(crate) index: usize,
+    /// In the window.
+    pub(crate) bytes: Range<usize>,
+    /// Where the last ends of those that do not begin after it.
+    reach: usize,
 }
 
 impl Window {
     /// Bytes in whole pages.
     pub(crate) fn device_size_bytes(&self) -> usize {
         round_up_to_page(self.bytes.len()).expect("the mapping of the file has as many")
+    }
+
+    /// The regions that have bytes in a part of the window.
+    pub(crate) fn spans_in(&self, part: Range<usize>) -> impl Iterator<Item = &Span> {
+        let first = self.spans.partition_point(|span| span.reach <= part.start);
+        let spans = self.spans[first..].iter().take_while(move |span| span.bytes.start < part.end);
+        spans.filter(move |span| span.bytes.end > part.start)
+    }
+
+    fn add(&mut self, index: usize, bytes: Range<usize>) {
+        let reach = self.spans.last().map_or(0, |last| last.reach).max(bytes.end);
+        self.spans.push(Span { index, bytes, reach });
     }
 }
 
@@ -165,6 +193,10 @@ impl Layout {
 
     pub(crate) fn windows(&self) -> &[Window] {
         &self.windows
+    }
+
+    pub(crate) fn regions(&self) -> &[Region] {
+        &self.regions
     }
 
     /// Bytes of all windows.
@@ -218,12 +250,15 @@ fn place(
         let Region { spec, size_bytes, .. } = &regions[spans[span_no].2];
         Error::BufferTooLarge { name: spec.name.clone(), size_bytes: *size_bytes as u64, max_buffer_bytes }
     })?;
+    let n_before = windows.len();
+    windows.extend(chosen.into_iter().map(|bytes| Window { file_no: spans[0].0, bytes, spans: Vec::new() }));
     for ((_, bytes, index), window_no) in spans.iter().zip(window_of) {
-        let region = &mut regions[*index];
-        region.window_no = windows.len() + window_no;
-        region.offset_in_window = bytes.start - chosen[window_no].start;
+        let (region, window_no) = (&mut regions[*index], n_before + window_no);
+        let window = &mut windows[window_no];
+        region.window_no = window_no;
+        region.offset_in_window = bytes.start - window.bytes.start;
+        window.add(*index, region.offset_in_window..region.offset_in_window + region.size_bytes);
     }
-    windows.extend(chosen.into_iter().map(|bytes| Window { file_no: spans[0].0, bytes }));
     Ok(())
 }
 
@@ -246,6 +281,11 @@ impl Region {
     /// Which of [`Arena::windows`] it is in.
     pub(crate) fn window_no(&self) -> usize {
         self.window_no
+    }
+
+    /// Bytes that belong together, from its start on.
+    pub(crate) fn unit_bytes(&self) -> Option<NonZero<usize>> {
+        self.spec.unit_bytes
     }
 
     /// Its first byte in the file.

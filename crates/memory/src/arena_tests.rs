@@ -7,7 +7,7 @@ use crate::file_tests::file_of;
 use crate::{Arena, Device, DeviceLimits, Error, ModelFile, RegionSpec, Result, page_size};
 
 fn region(name: &str, file_no: usize, offset: u64, size_bytes: u64) -> RegionSpec {
-    RegionSpec { name: name.into(), file_no, offset, size_bytes }
+    RegionSpec { name: name.into(), file_no, offset, size_bytes, unit_bytes: None }
 }
 
 fn arena(paths: &[&PathBuf], regions: impl IntoIterator<Item = RegionSpec>) -> Result<Arena> {

@@ -34,7 +34,7 @@
 //! # use muser_memory::{Arena, Device, ModelFile, RegionSpec};
 //! let file = ModelFile::open("model.gguf".as_ref())?;
 //! let header: &[u8] = file.bytes(); // parse it: names, offsets and sizes of the tensors
-//! let regions = [RegionSpec { name: "token_embd.weight".into(), file_no: 0, offset: 4096, size_bytes: 1024 }];
+//! let regions = [RegionSpec { name: "token_embd.weight".into(), file_no: 0, offset: 4096, size_bytes: 1024, unit_bytes: None }];
 //! let arena = Arena::new(&Device::host(), vec![file], regions)?;
 //! let id = arena.region("token_embd.weight").expect("the header names it").id();
 //! let bytes: &[u8] = arena.view(id).as_slice();
@@ -116,7 +116,9 @@ pub use file::{FileIdentity, ModelFile, drop_from_page_cache};
 #[cfg(feature = "gpu")]
 pub use gpu::{Binding, GpuInfo, GpuOptions, gpus};
 pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};
-pub use load::{LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, OnProgress, SelfTest};
+pub use load::{
+    Inspected, LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, Observer, OnBytes, OnProgress, SelfTest,
+};
 pub use mapping::FileMapping;
 pub use page::page_size;
 pub use plan::{KvLayer, Plan, PlanRequest, PlanRow, Refusal};

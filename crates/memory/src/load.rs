@@ -1,6 +1,8 @@
 //! Loading: how weights get from a file to where kernels read them, and what it cost.
 
 mod crew;
+mod inspect;
+mod observer;
 mod policy;
 mod prefault;
 mod read;
@@ -8,14 +10,14 @@ mod report;
 mod upload;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 pub(crate) use crew::Crew;
+pub use observer::{LoadProgress, Observer, OnBytes, OnProgress};
 pub use policy::{LoadPath, LoadPolicy};
-pub use report::{LoadReport, SelfTest};
+pub use report::{Inspected, LoadReport, SelfTest};
 
 use crate::arena::Layout;
 use crate::available::peak_resident_bytes;
@@ -36,27 +38,14 @@ pub struct LoadOptions {
     pub strict: bool,
 }
 
-/// How far a load has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadProgress {
-    /// Bytes that are in memory.
-    pub done_bytes: u64,
-    /// Bytes that will be.
-    pub total_bytes: u64,
-}
-
-/// What is told about the progress, from any of the loading threads, some hundred times a gigabyte; and says whether to
-/// go on.
-pub type OnProgress<'a> = dyn Fn(LoadProgress) -> ControlFlow<()> + Sync + 'a;
-
 impl Arena {
     /// As [`new`](Self::new), and brings all weights into memory, by the path that `options` ask for as far as the device
     /// goes along. A GPU then proves that it reads the same bytes as the host.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); when a file can't be read or changes meanwhile; [`Error::Cancelled`] when `on_progress`
-    /// breaks; [`Error::SelfTest`] when a GPU reads other bytes than the host. Nothing half-loaded stays behind. That memory
+    /// As [`new`](Self::new); when a file can't be read or changes meanwhile; [`Error::Cancelled`] when the
+    /// `observer` breaks; [`Error::SelfTest`] when a GPU reads other bytes than the host. Nothing half-loaded stays behind. That memory
     /// can't be locked, or that the device takes another path than the one asked for, is no error unless `options` are
     /// strict ([`Error::NotAsAsked`]): the report says so.
     pub fn load(
@@ -64,13 +53,14 @@ impl Arena {
         files: Vec<ModelFile>,
         regions: impl IntoIterator<Item = RegionSpec>,
         options: &LoadOptions,
-        on_progress: &OnProgress<'_>,
+        observer: &Observer<'_>,
     ) -> Result<(Self, LoadReport)> {
         let started = Instant::now();
         let layout = Layout::new(device, &files, regions)?;
         let sources: Vec<_> = files.iter().map(|file| file.mapping().source().clone()).collect();
-        let crew = Crew::new(options.n_threads, layout.size_bytes(), on_progress);
+        let crew = Crew::new(options.n_threads, &layout, observer);
         let Weights { windows, engaged, reason, direct } = bring_in(device, files, &layout, options, &crew)?;
+        let inspected = crew.inspected();
         let mut arena = layout.into_arena(windows, sources);
         arena.check_unchanged()?;
         let self_test = device.as_gpu().map(|gpu| gpu.self_test(device, &arena)).transpose()?;
@@ -91,6 +81,7 @@ impl Arena {
             engaged,
             reason,
             direct,
+            inspected,
             bytes_mapped: size_bytes(true),
             bytes_copied: size_bytes(false),
             duration: started.elapsed(),
@@ -132,7 +123,7 @@ fn bring_in(
     if engaged == LoadPath::Map {
         match layout.map(device, &files) {
             Ok(windows) => {
-                prefault::windows(&windows, crew)?;
+                prefault::windows(layout, &windows, crew)?;
                 return Ok(Weights { windows, engaged, reason, direct: false });
             }
             // A driver says whether it takes a mapping only when it is given one.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::arena::Window;
 use crate::available::MemoryLimit;
-use crate::file::SourceFile;
 use crate::load::Crew;
 use crate::residency::Resident;
 use crate::{Api, Arena, Capabilities, Device, FileMapping, Result, SelfTest};
@@ -41,7 +40,7 @@ impl Gpu {
         match *self {}
     }
 
-    pub(crate) fn upload(&self, _: &Device, _: &SourceFile, _: &Window, _: &Crew<'_>) -> Result<DeviceBuffer> {
+    pub(crate) fn upload(&self, _: &Device, _: &FileMapping, _: &Window, _: &Crew<'_>) -> Result<DeviceBuffer> {
         match *self {}
     }
 

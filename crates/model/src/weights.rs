@@ -1,6 +1,7 @@
 //! Weights: tensors bound by name to regions of the arena, their types and shapes checked against the spec.
 
 use std::collections::HashSet;
+use std::num::NonZero;
 
 use muser_gguf::{GgufSet, TensorInfo};
 use muser_memory::{Arena, RegionId, RegionSpec};
@@ -10,13 +11,15 @@ use muser_quant::WeightType;
 use crate::spec::{HeadSpec, LayerSpec, ModelSpec, QkNorm};
 use crate::{Error, config};
 
-/// The regions of a model's tensors, for [`Arena::new`] with the same files in the same order.
+/// The regions of a model's tensors, for [`Arena::new`] with the same files in the same order. Their units are blocks;
+/// tensors of types that can't be computed have none.
 pub fn regions<'a>(set: &'a GgufSet<'_>) -> impl Iterator<Item = RegionSpec> + 'a {
     set.tensors().map(|(file_no, tensor)| RegionSpec {
         name: tensor.name().into(),
         file_no,
         offset: tensor.offset(),
         size_bytes: tensor.size_bytes(),
+        unit_bytes: WeightType::from_ggml_id(tensor.tensor_type().id()).and_then(|ty| NonZero::new(ty.block_bytes())),
     })
 }
 

@@ -14,7 +14,7 @@ use crate::exit::Usage;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::terminal::{bytes, counted, grouped, print, warn};
-use crate::wiring::{Context, Opened, open, threads};
+use crate::wiring::{Context, Opened, ScanReport, open, threads};
 
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let options = options(args)?;
@@ -102,6 +102,8 @@ struct Load {
     weight_bytes_per_second: f64,
     bytes_mapped: u64,
     bytes_copied: u64,
+    /// `None`: it was turned off.
+    scan: Option<ScanReport>,
     /// Whether the system was asked to keep the weights in memory, and does.
     resident: Option<bool>,
 }
@@ -220,6 +222,7 @@ impl Load {
             weight_bytes_per_second: weights.bytes_per_second(),
             bytes_mapped: weights.bytes_mapped,
             bytes_copied: weights.bytes_copied,
+            scan: ScanReport::of(report),
             resident: match weights.residency {
                 Residency::NotAsked => None,
                 Residency::Refused { .. } => Some(false),
@@ -237,6 +240,9 @@ impl Load {
             self.weight_seconds,
             self.weight_bytes_per_second / 1e9,
             if self.resident == Some(true) { ", kept in memory" } else { "" }
+        ) + &self.scan.as_ref().map_or_else(
+            || ", not scanned".to_owned(),
+            |scan| format!(", scanned in {:.3} s of its threads", scan.thread_seconds),
         )
     }
 }

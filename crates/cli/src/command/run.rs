@@ -19,7 +19,7 @@ use crate::exit::Usage;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::terminal::{bytes, counted, grouped, print, rate, read_stdin, say, stdin_is_terminal, warn};
-use crate::wiring::{Context, Opened, open};
+use crate::wiring::{Context, Opened, ScanReport, open};
 
 /// One answer, as `--json` prints it.
 #[derive(Serialize)]
@@ -35,6 +35,8 @@ struct Report<'a> {
     load_seconds: f64,
     bytes_mapped: u64,
     bytes_copied: u64,
+    /// `None`: it was turned off.
+    scan: Option<ScanReport>,
     prefill_seconds: f64,
     prefill_tokens_per_second: Option<f64>,
     decode_seconds: f64,
@@ -173,6 +175,7 @@ impl Talk {
             load_seconds: load.elapsed.as_secs_f64(),
             bytes_mapped: load.weights.bytes_mapped,
             bytes_copied: load.weights.bytes_copied,
+            scan: ScanReport::of(load),
             prefill_seconds: generation.prefill.as_secs_f64(),
             prefill_tokens_per_second: rate(generation.n_prefilled(), generation.prefill),
             decode_seconds: generation.decode.as_secs_f64(),

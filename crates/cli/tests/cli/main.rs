@@ -10,6 +10,7 @@ mod interrupts;
 mod perplexity;
 mod plan;
 mod run;
+mod scan;
 mod score;
 mod shards;
 mod split;

@@ -105,6 +105,7 @@ fn the_json_document_has_these_fields_and_no_others() {
         "load_seconds",
         "bytes_mapped",
         "bytes_copied",
+        "scan",
         "prefill_seconds",
         "prefill_tokens_per_second",
         "decode_seconds",

@@ -11,9 +11,10 @@ use crate::file_tests::file_of;
 #[cfg(target_os = "linux")]
 use crate::file_tests::mappings_of;
 use crate::gpu::upload::STAGING_BYTES;
+use crate::load::tests::expect_every_byte_is_shown_once;
 use crate::{
     Arena, Device, DeviceLimits, Error, GpuBuffer, GpuBytes, GpuHalfBuffer, GpuOptions, LoadOptions, LoadPath,
-    LoadPolicy, LoadReport, ModelFile, POISON_BITS, RegionSpec, Residency, Result, gpus, page_size,
+    LoadPolicy, LoadReport, ModelFile, Observer, POISON_BITS, RegionSpec, Residency, Result, gpus, page_size,
 };
 
 /// The first GPU, watched by the validation layer.
@@ -93,7 +94,7 @@ fn bytes(len: usize) -> Vec<u8> {
 }
 
 fn region(name: &str, offset: usize, size_bytes: usize) -> RegionSpec {
-    RegionSpec { name: name.into(), file_no: 0, offset: offset as u64, size_bytes: size_bytes as u64 }
+    RegionSpec { name: name.into(), file_no: 0, offset: offset as u64, size_bytes: size_bytes as u64, unit_bytes: None }
 }
 
 fn load_as(
@@ -102,7 +103,7 @@ fn load_as(
     regions: impl IntoIterator<Item = RegionSpec>,
     options: &LoadOptions,
 ) -> Result<(Arena, LoadReport)> {
-    Arena::load(device, vec![ModelFile::open(path)?], regions, options, &|_| ControlFlow::Continue(()))
+    Arena::load(device, vec![ModelFile::open(path)?], regions, options, &Observer::new(&|_| ControlFlow::Continue(())))
 }
 
 fn load(device: &Device, path: &Path, regions: impl IntoIterator<Item = RegionSpec>) -> Result<(Arena, LoadReport)> {
@@ -196,6 +197,15 @@ fn m14_a_unified_gpu_that_takes_no_mapping_gets_one_shared_allocation() {
 }
 
 #[test]
+fn weights_are_shown_on_every_path_to_a_gpu() {
+    for path in [LoadPath::Map, LoadPath::Read, LoadPath::Upload] {
+        let gpu = Validated::at_best(path);
+        expect_every_byte_is_shown_once(&gpu.device, LoadPolicy::Auto);
+        gpu.expect_silence();
+    }
+}
+
+#[test]
 fn m21_a_gpu_with_memory_of_its_own_gets_an_announced_copy() {
     let bytes = bytes(FILE_BYTES);
     let (_folder, path) = file_of(&bytes);
@@ -203,12 +213,12 @@ fn m21_a_gpu_with_memory_of_its_own_gets_an_announced_copy() {
     assert!(!gpu.device.capabilities().unified);
     let seen = Mutex::new(Vec::new());
     let files = vec![ModelFile::open(&path).unwrap()];
-    let (arena, report) =
-        Arena::load(&gpu.device, files, [region("all", 0, FILE_BYTES)], &options(LoadPolicy::Auto), &|progress| {
-            seen.lock().unwrap().push(progress);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let on_progress = |progress| {
+        seen.lock().unwrap().push(progress);
+        ControlFlow::Continue(())
+    };
+    let (regions, options) = ([region("all", 0, FILE_BYTES)], options(LoadPolicy::Auto));
+    let (arena, report) = Arena::load(&gpu.device, files, regions, &options, &Observer::new(&on_progress)).unwrap();
     assert_eq!((report.engaged, report.bytes_mapped), (LoadPath::Upload, 0));
     assert_eq!(report.bytes_copied as usize, FILE_BYTES);
     assert!(report.reason.contains("copied to its own"), "{}", report.reason);

@@ -3,9 +3,8 @@
 use super::{DeviceBuffer, Gpu, native};
 use crate::allocation::Allocation;
 use crate::arena::Window;
-use crate::file::SourceFile;
 use crate::load::Crew;
-use crate::{Device, Result};
+use crate::{Device, FileMapping, Result};
 
 /// Bytes that are read and then copied at once. There are two such buffers, so that one fills while the other empties.
 pub(crate) const STAGING_BYTES: usize = 16 << 20;
@@ -18,7 +17,7 @@ impl Gpu {
     pub(crate) fn upload(
         &self,
         device: &Device,
-        source: &SourceFile,
+        mapping: &FileMapping,
         window: &Window,
         crew: &Crew<'_>,
     ) -> Result<DeviceBuffer> {
@@ -41,7 +40,9 @@ impl Gpu {
             let bytes = &mut half.as_mut_slice::<u8>()[..copied];
             bytes[len..].fill(0);
             crew.work(bytes[..len].chunks_mut(READ_BYTES).enumerate(), |(k, piece)| {
-                source.read_exact_at(piece, (start + k * READ_BYTES) as u64)?;
+                let offset = start + k * READ_BYTES;
+                mapping.source().read_exact_at(piece, offset as u64)?;
+                crew.inspect(window, offset - window.bytes.start, piece)?;
                 Ok(piece.len())
             })?;
             let from = half.device_buffer().expect("allocated on a GPU").raw();
@@ -53,6 +54,7 @@ impl Gpu {
             })?);
         }
         self.wait(UPLOAD)?;
+        crew.inspect_seams(window, &mapping.as_slice()[window.bytes.clone()], READ_BYTES)?;
         Ok(target)
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::{LoadProgress, OnProgress};
+use super::inspect::Inspection;
+use super::{Inspected, LoadProgress, Observer};
+use crate::arena::{Layout, Window};
 use crate::{Error, Result};
 
 /// Bytes of a piece of work: large enough that its own cost vanishes, small enough that threads end together.
@@ -16,12 +18,19 @@ pub(crate) struct Crew<'a> {
     n_threads: usize,
     done_bytes: AtomicU64,
     total_bytes: u64,
-    on_progress: &'a OnProgress<'a>,
+    observer: Observer<'a>,
+    inspection: Option<Inspection<'a>>,
 }
 
 impl<'a> Crew<'a> {
-    pub(super) fn new(n_threads: usize, total_bytes: u64, on_progress: &'a OnProgress<'a>) -> Self {
-        Self { n_threads: n_threads.max(1), done_bytes: AtomicU64::new(0), total_bytes, on_progress }
+    pub(super) fn new(n_threads: usize, layout: &'a Layout, observer: &Observer<'a>) -> Self {
+        Self {
+            n_threads: n_threads.max(1),
+            done_bytes: AtomicU64::new(0),
+            total_bytes: layout.size_bytes(),
+            observer: *observer,
+            inspection: observer.on_bytes.map(|on_bytes| Inspection::new(layout.regions(), on_bytes)),
+        }
     }
 
     /// Does `job` for every piece, in any order, and counts the bytes that it returns. Stops at the first error, which is
@@ -55,11 +64,35 @@ impl<'a> Crew<'a> {
         })
     }
 
+    /// Shows the whole units of a piece, the bytes of `window` from `offset` on, to the observer if it wants to see them.
+    pub(crate) fn inspect(&self, window: &Window, offset: usize, piece: &[u8]) -> Result<()> {
+        let inspected = self.inspection.as_ref().map(|inspection| inspection.piece(window, offset, piece));
+        self.go_on(inspected.unwrap_or(ControlFlow::Continue(())))
+    }
+
+    /// Shows what pieces of `piece_bytes` tore, once all `bytes` of the window are there.
+    pub(crate) fn inspect_seams(&self, window: &Window, bytes: &[u8], piece_bytes: usize) -> Result<()> {
+        let inspected = self.inspection.as_ref().map(|inspection| inspection.seams(window, bytes, piece_bytes));
+        self.go_on(inspected.unwrap_or(ControlFlow::Continue(())))
+    }
+
+    /// What looking at the bytes took so far.
+    pub(super) fn inspected(&self) -> Option<Inspected> {
+        self.inspection.as_ref().map(Inspection::so_far)
+    }
+
     fn count(&self, size_bytes: usize) -> Result<()> {
         let done_bytes = self.done_bytes.fetch_add(size_bytes as u64, Ordering::Relaxed) + size_bytes as u64;
-        match (self.on_progress)(LoadProgress { done_bytes, total_bytes: self.total_bytes }) {
+        self.go_on((self.observer.on_progress)(LoadProgress { done_bytes, total_bytes: self.total_bytes }))
+    }
+
+    fn go_on(&self, answer: ControlFlow<()>) -> Result<()> {
+        match answer {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::Cancelled { done_bytes, total_bytes: self.total_bytes }),
+            ControlFlow::Break(()) => {
+                let done_bytes = self.done_bytes.load(Ordering::Relaxed);
+                Err(Error::Cancelled { done_bytes, total_bytes: self.total_bytes })
+            }
         }
     }
 }

@@ -30,8 +30,10 @@ pub(super) fn windows(
                 let offset = (window.bytes.start + i * PIECE_BYTES) as u64;
                 let done = direct.as_ref().map_or(0, |direct| read_direct(direct, piece, offset));
                 source.read_exact_at(&mut piece[done..], offset + done as u64)?;
+                crew.inspect(window, i * PIECE_BYTES, piece)?;
                 Ok(piece.len())
-            })
+            })?;
+            crew.inspect_seams(window, bytes, PIECE_BYTES)
         })
     };
     layout.windows().iter().map(read).collect()

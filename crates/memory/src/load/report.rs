@@ -22,6 +22,8 @@ pub struct LoadReport {
     /// Whether reads were asked to go past the page cache, as they are for a file that is not in it: so they leave no second
     /// copy there, and were seen to be twice as fast.
     pub direct: bool,
+    /// What it took to look at the weights. `None`: nobody did.
+    pub inspected: Option<Inspected>,
     /// Bytes of weights that are the file's own pages.
     pub bytes_mapped: u64,
     /// Bytes of weights that were copied.
@@ -34,6 +36,16 @@ pub struct LoadReport {
     pub residency: Residency,
     /// What a GPU's self-test looked at. `None` for the host, which needs none.
     pub self_test: Option<SelfTest>,
+}
+
+/// What looking at the weights took, while they came into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspected {
+    /// Time that threads spent, all of them together.
+    pub thread_time: Duration,
+    /// Bytes that were looked at.
+    pub size_bytes: u64,
 }
 
 /// A self-test that passed: the device read weights through the arena's bindings, and saw the host's bytes.

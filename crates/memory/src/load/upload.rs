@@ -9,7 +9,7 @@ pub(super) fn windows(device: &Device, layout: &Layout, files: &[ModelFile], cre
     let gpu = device.as_gpu().expect("only GPUs have memory of their own");
     let upload = |window: &Window| {
         let mapping = files[window.file_no].mapping();
-        GpuBytes::uploaded(device, mapping, window.bytes.clone(), || gpu.upload(device, mapping.source(), window, crew))
+        GpuBytes::uploaded(device, mapping, window.bytes.clone(), || gpu.upload(device, mapping, window, crew))
     };
     layout.windows().iter().map(upload).collect()
 }
