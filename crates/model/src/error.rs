@@ -13,7 +13,7 @@ pub enum Error {
         known: String,
     },
     /// Metadata or tensors do not make a model.
-    #[error("not a usable {arch} model: {}", problems.join("; "))]
+    #[error("not a usable {arch} model: {}", listed(problems))]
     Unusable {
         /// The architecture.
         arch: &'static str,
@@ -80,4 +80,24 @@ pub enum Error {
     /// An operation was refused or failed.
     #[error(transparent)]
     Ops(#[from] muser_ops::Error),
+}
+
+/// All problems, as far as somebody reads them: a file that claims thousands of layers lacks all of their tensors.
+fn listed(problems: &[String]) -> String {
+    const SHOWN: usize = 32;
+    let shown = problems[..problems.len().min(SHOWN)].join("; ");
+    if problems.len() > SHOWN { format!("{shown}; and {} more", problems.len() - SHOWN) } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_listed_as_far_as_somebody_reads_them() {
+        let unusable = |n| Error::Unusable { arch: "llama", problems: vec!["x".into(); n] }.to_string();
+        assert_eq!(unusable(2), "not a usable llama model: x; x");
+        assert_eq!(unusable(32).matches('x').count(), 32);
+        assert!(unusable(36_000).ends_with("x; and 35968 more"));
+    }
 }
