@@ -46,6 +46,13 @@
 //! [`Arena::check_unchanged`]; one that shrinks raises a bus error, which [`report_bus_errors`] turns into a message that
 //! names the file and an exit code.
 //!
+//! # Devices
+//!
+//! [`Device::host`] is the CPU. With the feature `gpu`, `Device::gpu` opens a device of Vulkan or Metal, through wgpu, whose
+//! buffers this crate makes itself: the mapping imported, memory that both sides use at one address, or a staged copy where
+//! the device has memory of its own. A kernel binds a [`GpuByteView`] by its `bindings`: which buffer, where in it, and whole
+//! rows at a time where a device limits what is bound. `Arena::load` proves by checksums that a GPU reads the host's bytes.
+//!
 //! # The KV cache
 //!
 //! [`KvPlane`] is one layer's K and V: a ring of rows addressed by token position, with the layout that the attention
@@ -61,8 +68,8 @@
 //! # Systems
 //!
 //! Unix: memory, mappings, locks and signals go through POSIX calls, in `mapping`, `file` and `fault`, which is where
-//! another system would come in. `unsafe` is confined to `mapping` (the calls), `allocation` (pages as elements), `fault`
-//! (the signal handler) and two look-ups in `available`.
+//! another system would come in. `unsafe` is confined to `mapping` (the calls), `allocation` (memory as elements), `fault`
+//! (the signal handler), two look-ups in `available`, and `gpu`.
 
 #![cfg_attr(
     not(feature = "gpu"),
