@@ -1,32 +1,27 @@
 //! The worker pool: a fixed number of threads that share the tasks of one operation at a time.
 //!
 //! A decode step hands over hundreds of operations of some ten microseconds each, so the hand-over is a store that
-//! waiting workers see while they spin, and spinning is bounded: a worker that finds nothing for `SPIN` parks, and an
-//! idle pool costs nothing. The calling thread takes part; a pool of one thread is a loop.
+//! waiting workers see while they spin, and spinning is bounded: a worker that finds nothing for some microseconds
+//! parks, and an idle pool costs nothing. The calling thread takes part; a pool of one thread is a loop.
 //!
 //! Which worker runs which task is left to chance. Callers must not let a result depend on it, nor on the number of
 //! workers: tasks write to places of their own, and every reduction has an order that the task index alone decides.
 
 mod cores;
 mod disjoint;
+mod sync;
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
 
 use crate::Error;
 
+use sync::{AtomicBool, AtomicUsize, JoinHandle, Mutex, Ordering, Thread, UnsafeCell, fence};
+
 pub use cores::physical_cores;
 pub use disjoint::Disjoint;
-
-/// How long a thread that waits keeps looking before it parks. Longer than the serial work between two operations of a
-/// decode step, shorter than anyone would notice as load; waking a parked thread costs about as much.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// A pool of worker threads. Dropping it joins them.
 pub struct Pool {
@@ -45,8 +40,8 @@ impl Pool {
         let mut pool = Self { shared, workers: Vec::with_capacity(n_worker) };
         for index in 0..n_worker {
             let shared = Arc::clone(&pool.shared);
-            let builder = thread::Builder::new().name(format!("muser-cpu-{}", index + 1));
-            let worker = builder.spawn(move || shared.work(index)).map_err(|source| {
+            let name = format!("muser-cpu-{}", index + 1);
+            let worker = sync::spawn(name, move || shared.work(index)).map_err(|source| {
                 let (index, threads) = (index + 1, threads.get());
                 Error::Spawn { index, threads, source }
             })?;
@@ -78,8 +73,7 @@ impl Pool {
         unsafe { self.shared.publish(Job::new(&task, n_task)) };
         let others = self.workers.iter().zip(&self.shared.asleep).take(n_task - 1);
         for (worker, asleep) in others {
-            // The load keeps the common case, a worker that still spins, free of writes to its cache line.
-            if asleep.0.load(Ordering::SeqCst) && asleep.0.swap(false, Ordering::SeqCst) {
+            if was_asleep(&asleep.0) {
                 worker.thread().unpark();
             }
         }
@@ -118,7 +112,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::SeqCst);
+        self.shared.closed.store(true, Ordering::Relaxed); // Unparking orders it.
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
             // A worker catches its tasks' panics, so there is no result to look at.
@@ -195,10 +189,12 @@ impl Shared {
     /// - The job's closure lives until [`finish`](Self::finish) has returned.
     unsafe fn publish(&self, job: Job) {
         // SAFETY: nothing is pending, so no thread reads the cell, and the caller is its only writer.
-        unsafe { *self.job.get() = Some(job) };
+        self.job.with_mut(|cell| unsafe { *cell = Some(job) });
         self.pending.0.store(job.n_task, Ordering::Relaxed);
-        // SeqCst, also against the flags of sleepers: a worker either sees these tasks before it parks or is seen parking.
-        self.unclaimed.0.store(job.n_task, Ordering::SeqCst);
+        // With the claim's Acquire: who claims a task sees its job.
+        self.unclaimed.0.store(job.n_task, Ordering::Release);
+        // With the fence of `sleep`: a worker either sees these tasks before it parks or is seen parking.
+        fence(Ordering::SeqCst);
     }
 
     /// Claims and runs a task; false when there is none.
@@ -208,39 +204,44 @@ impl Shared {
             return false;
         };
         // SAFETY: this thread owns a pending task, so the cell holds its job and nobody writes to it.
-        let job = unsafe { *self.job.get() }.expect("a claimed task has a job");
+        let job = self.job.with(|cell| unsafe { *cell }).expect("a claimed task has a job");
         let index = job.n_task - unclaimed;
         // SAFETY: the closure lives until no task is pending, and this one is.
         let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.task, index, worker) }));
         if let Err(payload) = outcome {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
         }
-        // SeqCst, also against the caller's flag: the caller either sees the end before it parks or is seen parking.
-        if self.pending.0.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.caller_asleep.swap(false, Ordering::SeqCst)
-            && let Some(caller) = &*self.caller.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            caller.unpark();
+        // With the Acquire of `finish`: the caller sees what the task did, and the task no longer sees the job.
+        if self.pending.0.fetch_sub(1, Ordering::Release) == 1 {
+            // With the fence of `sleep`: the caller either sees the end before it parks or is seen parking.
+            fence(Ordering::SeqCst);
+            if was_asleep(&self.caller_asleep)
+                && let Some(caller) = &*self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+            {
+                caller.unpark();
+            }
         }
         true
     }
 
     /// The caller's end of a job: waits until no task is pending, and passes a task's panic on.
     fn finish(&self) {
-        let done = || self.pending.0.load(Ordering::SeqCst) == 0;
+        let done = || self.pending.0.load(Ordering::Acquire) == 0;
         if !spin(done) {
-            *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+            *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(sync::current());
             sleep(&self.caller_asleep, done);
         }
-        if let Some(payload) = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // A statement of its own, so that the lock is free when the panic goes on.
+        let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(payload) = panic {
             resume_unwind(payload);
         }
     }
 
     /// The life of the worker with this index among the workers.
     fn work(&self, index: usize) {
-        let awaited = || self.unclaimed.0.load(Ordering::SeqCst) > 0 || self.closed.load(Ordering::SeqCst);
-        while !self.closed.load(Ordering::SeqCst) {
+        let awaited = || self.unclaimed.0.load(Ordering::Relaxed) > 0 || self.closed.load(Ordering::Relaxed);
+        while !self.closed.load(Ordering::Relaxed) {
             while self.run_one(index + 1) {}
             if !spin(awaited) {
                 sleep(&self.asleep[index].0, awaited);
@@ -249,8 +250,14 @@ impl Shared {
     }
 }
 
-/// Looks at `ready` for up to [`SPIN`]; whether it came true.
+/// Looks at `ready` for a while; whether it came true.
+#[cfg(not(loom))]
 fn spin(ready: impl Fn() -> bool) -> bool {
+    use std::time::{Duration, Instant};
+
+    /// Longer than the serial work between two operations of a decode step, shorter than anyone would notice as load;
+    /// waking a parked thread costs about as much.
+    const SPIN: Duration = Duration::from_micros(20);
     const LOOKS: usize = 8;
     let start = Instant::now();
     loop {
@@ -266,17 +273,33 @@ fn spin(ready: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Parks until `ready`. Whoever makes it true must then find `asleep` set and unpark this thread.
+/// One look is enough for the model checker, which tries every moment for it.
+#[cfg(loom)]
+fn spin(ready: impl Fn() -> bool) -> bool {
+    ready()
+}
+
+/// Parks until `ready`. Whoever makes it true must then pass a full fence, and unpark this thread if it
+/// [`was_asleep`].
 fn sleep(asleep: &AtomicBool, ready: impl Fn() -> bool) {
     loop {
-        asleep.store(true, Ordering::SeqCst);
+        asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         if ready() {
-            asleep.store(false, Ordering::SeqCst);
+            asleep.store(false, Ordering::Relaxed);
             return;
         }
-        thread::park();
+        sync::park();
     }
 }
 
-#[cfg(test)]
+/// Whether the thread of this flag may be parked and nobody else is about to unpark it.
+fn was_asleep(asleep: &AtomicBool) -> bool {
+    // The load keeps the common case, a thread that still spins, free of writes to its cache line.
+    asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed)
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -38,7 +38,7 @@ fn a_pool_that_has_gone_to_sleep_wakes_up() {
     for _ in 0..50 {
         // Longer than a worker spins, and both threads are needed before either task can end.
         while !pool.shared.asleep[0].0.load(Ordering::SeqCst) {
-            thread::yield_now();
+            std::thread::yield_now();
         }
         let barrier = std::sync::Barrier::new(2);
         pool.run(2, |_, _| {
