@@ -34,8 +34,10 @@ use crate::{Api, Capabilities, DeviceLimits, Error, FileMapping, LoadPath, Resul
 /// Which GPU to open, and how.
 #[derive(Clone, Debug, Default)]
 pub struct GpuOptions {
-    /// A part of its name, in any case. `None`: the first that [`gpus`] lists.
+    /// A part of its name, in any case. `None`: any name will do.
     pub name: Option<String>,
+    /// Which of the GPUs of that name, in the order of [`gpus`], counted from 0.
+    pub nth: usize,
     /// Limits beyond its own.
     pub limits: DeviceLimits,
     /// Takes it for a device whose weights take this path, so that what is written for one runs on another. `None`: for
@@ -84,8 +86,10 @@ impl Gpu {
         let found = adapters(&instance(options.validation));
         let names: Vec<_> = found.iter().map(|adapter| adapter.get_info().name).collect();
         let wanted = options.name.as_deref().unwrap_or_default().to_lowercase();
-        let adapter = found.into_iter().find(|adapter| adapter.get_info().name.to_lowercase().contains(&wanted));
-        let Some(adapter) = adapter else { return Err(Error::NoGpu { asked: options.name.clone(), found: names }) };
+        let mut named = found.into_iter().filter(|adapter| adapter.get_info().name.to_lowercase().contains(&wanted));
+        let Some(adapter) = named.nth(options.nth) else {
+            return Err(Error::NoGpu { asked: options.name.clone(), found: names });
+        };
         let info = info(&adapter.get_info());
         let failed = |reason: String| Error::Gpu { device: info.name.clone(), action: "open the device", reason };
         let facts = native::Facts::of(&adapter).map_err(failed)?;

@@ -49,10 +49,10 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
 fn devices() -> Vec<Device> {
     let mut devices = vec![Device::host()];
     #[cfg(feature = "gpu")]
-    for gpu in muser_memory::gpus() {
-        match Device::gpu(&muser_memory::GpuOptions { name: Some(gpu.name.clone()), ..Default::default() }) {
+    for nth in 0..muser_memory::gpus().len() {
+        match Device::gpu(&muser_memory::GpuOptions { nth, ..Default::default() }) {
             Ok(device) => devices.push(device),
-            Err(error) => warn(format_args!("{}: {error}", gpu.name)),
+            Err(error) => warn(format_args!("{error}")),
         }
     }
     devices
