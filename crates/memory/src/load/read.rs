@@ -9,6 +9,9 @@ use crate::arena::{Layout, Window};
 use crate::file::SourceFile;
 use crate::{Device, GpuBytes, Result};
 
+/// Bytes that are read, and then looked at while the cache nearest to the core still has them. Pieces are whole parts.
+const PART_BYTES: usize = 256 << 10;
+
 /// What direct reads want their place in the file, in memory, and their length to be a multiple of: the largest that disks
 /// in use ask for.
 const DIRECT_ALIGNMENT: usize = 4096;
@@ -27,13 +30,19 @@ pub(super) fn windows(
         let direct = if direct { source.open_direct() } else { None };
         GpuBytes::filled(device, window.bytes.len(), |bytes| {
             crew.work(bytes.chunks_mut(PIECE_BYTES).enumerate(), |(i, piece)| {
-                let offset = (window.bytes.start + i * PIECE_BYTES) as u64;
-                let done = direct.as_ref().map_or(0, |direct| read_direct(direct, piece, offset));
-                source.read_exact_at(&mut piece[done..], offset + done as u64)?;
-                crew.inspect(window, i * PIECE_BYTES, piece)?;
-                Ok(piece.len())
+                let piece_bytes = piece.len();
+                let at = |offset: usize| (window.bytes.start + offset) as u64;
+                let mut done = direct.as_ref().map_or(0, |direct| read_direct(direct, piece, at(i * PIECE_BYTES)));
+                for (k, part) in piece.chunks_mut(PART_BYTES).enumerate() {
+                    let offset = i * PIECE_BYTES + k * PART_BYTES;
+                    let there = done.min(part.len());
+                    done -= there;
+                    source.read_exact_at(&mut part[there..], at(offset + there))?;
+                    crew.inspect(window, offset, part)?;
+                }
+                Ok(piece_bytes)
             })?;
-            crew.inspect_seams(window, bytes, PIECE_BYTES)
+            crew.inspect_seams(window, bytes, PART_BYTES)
         })
     };
     layout.windows().iter().map(read).collect()
