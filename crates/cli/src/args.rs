@@ -73,6 +73,7 @@ pub enum Command {
 /// How a model is opened and computed.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Computing")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct EngineArgs {
     /// Threads that compute [default: the physical cores available]
     #[arg(long, value_name = "N", value_parser = parse_threads)]

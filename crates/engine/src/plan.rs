@@ -27,7 +27,7 @@ impl Footprint {
     pub fn of(files: &ModelFiles, set: &GgufSet<'_>) -> Result<Self, BadModel> {
         let weight_bytes = weight_bytes(set);
         let file_bytes: u64 = files.files().iter().map(|file| file.size_bytes() as u64).sum();
-        let len = |key: &str| set.metadata().opt_strs(key).map(|strs| strs.map_or(0, |strs| strs.len()));
+        let len = |key: &str| set.metadata().opt_strs(key).map(|strs| strs.map_or(0, <[&str]>::len));
         let vocabulary = Tokenizer::planned_bytes(len("tokenizer.ggml.tokens")?, len("tokenizer.ggml.merges")?);
         Ok(Self { weight_bytes, table_bytes: file_bytes.saturating_sub(weight_bytes).saturating_add(vocabulary) })
     }

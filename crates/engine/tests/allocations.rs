@@ -23,6 +23,7 @@ fn session(device: &Device, model: &Arc<Model>) -> Result<(Engine, Session), Err
 fn whichever_allocation_fails_the_error_says_so_and_nothing_half_made_stays() {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: false, strict: false },
+        scan: true,
         plan: PlanOptions { n_ctx: Some(256), n_slot: 1, n_batch: 64 },
         force_pre: None,
     };

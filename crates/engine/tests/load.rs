@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use muser_engine::{BadModel, Error, LoadOptions, Loaded, PlanOptions, load, with_header};
-use muser_gguf::TensorType;
+use muser_gguf::{TensorInfo, TensorType};
 use muser_memory::{Device, LoadPolicy};
 use muser_tests::model::{MUSE, SMOLLM2};
 use muser_tests::model_path;
@@ -54,7 +54,7 @@ fn a_block_on_the_seam_of_two_pieces_of_a_load_is_searched_and_has_its_number() 
     let page_size = muser_memory::page_size() as u64;
     let (tensor, block, at) = with_header(&path, |_, set| {
         let tensors = || set.tensors().map(|(_, tensor)| tensor);
-        let first = tensors().map(|tensor| tensor.offset()).min().expect("it has tensors");
+        let first = tensors().map(TensorInfo::offset).min().expect("it has tensors");
         // Pieces of 8 MiB are counted from the page that the first tensor begins on.
         let seam = |number: u64| first / page_size * page_size + number * (8 << 20);
         let torn = (1..).map(seam).find_map(|seam| {
