@@ -74,7 +74,10 @@ fn any_file_of_a_set_opens_the_whole() {
         let score = muser(["score"]).args([path]).stdin("{\"ids\":[1,2],\"next\":[3,4]}").prints();
         let perplexity = muser(["perplexity"]).args([path, &text]).args(["--ctx", "8", "--json"]).prints();
         let tokens = muser(["tokenize"]).args([path]).args(["hi"]).prints();
-        let plan = muser(["plan", "--json", "--ctx", "64"]).args([path]).prints_json();
+        let mut plan = muser(["plan", "--json", "--ctx", "64"]).args([path]).prints_json();
+        // Each file of a set has a header of its own.
+        let rows = plan["rows"].as_array_mut().expect("a list");
+        rows.retain(|row| row["what"] != "header and vocabulary");
         (answer["ids"].clone(), score, perplexity, tokens, plan["rows"].clone())
     };
     let expected = same(&whole);
