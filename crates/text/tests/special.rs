@@ -191,14 +191,14 @@ fn merges_never_make_a_control_token() {
         };
         assert_eq!(Tokenizer::new(spec).unwrap().encode("ab", Special::Plain, Affixes::None), [0, 1]);
     }
-    let scores = [0.0; 3];
+    let scores = [0.0; 4];
     let spec = VocabSpec {
-        token_types: Some(&types),
+        token_types: Some(&[1, 1, 3, 2]),
         scores: Some(&scores),
-        unk: Some(2),
+        unk: Some(3),
         add_bos: Some(false),
         add_space_prefix: Some(false),
-        ..VocabSpec::new("llama", tokens, None::<[&str; 0]>)
+        ..VocabSpec::new("llama", ["a", "b", "ab", "<unk>"], None::<[&str; 0]>)
     };
     assert_eq!(Tokenizer::new(spec).unwrap().encode("ab", Special::Plain, Affixes::None), [0, 1]);
 }
