@@ -59,7 +59,8 @@ pub enum Command {
     /// Show what this machine offers, and what Muser uses of it
     ///
     /// Processor, kernels, memory and its measured read bandwidth, and devices with their limits. With a model, its
-    /// weights are loaded by every path that each device offers, and GPUs prove that they read the host's bytes.
+    /// weights are loaded by every path that each device offers, and GPUs prove that they read the host's bytes. What the
+    /// weights are is not looked at; `run` refuses those that are not finite.
     Doctor(DoctorArgs),
     /// Write a model as a set of smaller files, of which any opens the whole
     ///

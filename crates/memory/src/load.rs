@@ -65,10 +65,11 @@ impl Arena {
         arena.check_unchanged()?;
         let self_test = device.as_gpu().map(|gpu| gpu.self_test(device, &arena)).transpose()?;
         let (residency, resident) = Residency::engage(device, arena.windows(), options.resident);
-        if let Residency::Refused { reason, .. } = &residency
+        if let Residency::Refused { locked_bytes, wanted_bytes, reason } = &residency
             && options.strict
         {
-            return Err(Error::NotAsAsked { asked: "resident weights".into(), engaged: reason.clone() });
+            let engaged = format!("{locked_bytes} of {wanted_bytes} bytes are locked into memory: {reason}");
+            return Err(Error::NotAsAsked { asked: "resident weights".into(), engaged });
         }
         resident.into_iter().for_each(|resident| arena.keep(resident));
         let size_bytes = |mapped| {

@@ -11,7 +11,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use muser_engine::ModelFiles;
-use muser_memory::{Api, Device, LoadOptions, LoadPolicy, LoadProgress, LoadReport, ModelFile, drop_from_page_cache};
+use muser_memory::{
+    Api, Availability, Device, LoadOptions, LoadPolicy, LoadProgress, LoadReport, MemoryLimit, ModelFile,
+    drop_from_page_cache,
+};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -162,6 +165,18 @@ fn measure_one(path: &Path, device: &Device, policy: LoadPolicy, n_thread: NonZe
     };
     let shares: Option<Vec<_>> = ModelFiles::open(path)?.files().iter().map(ModelFile::cached_share).collect();
     let cached_share = shares.map(|shares| shares.iter().sum::<f64>() / shares.len() as f64);
+    // A copy that does not fit would end the process, or others.
+    let weight_bytes =
+        muser_engine::index_weights(path)?.regions().iter().map(|region| region.size_bytes() as u64).sum();
+    let copies = policy == LoadPolicy::Read || !device.capabilities().imports_mappings;
+    if let Some(limit) = Availability::of(device).least()
+        && copies
+        && limit.available_bytes < weight_bytes
+    {
+        let MemoryLimit { source, available_bytes, .. } = limit;
+        let (needed, left) = (bytes(weight_bytes), bytes(*available_bytes));
+        return Ok(Row::failed(device, policy, format!("not tried: a copy takes {needed}, {source} leaves {left}")));
+    }
     match muser_engine::load_weights(path, device, &options, &on_progress) {
         Ok((_, report)) => Ok(Row::of(&report, cached_share)),
         Err(muser_engine::Error::Memory(error)) if device.api() != Api::Host => {
