@@ -2,7 +2,8 @@
 //!
 //! Shard `i` of `n` (both in the keys `split.no`, from 0, and `split.count`) lies in a file named
 //! `STEM-0000{i+1}-of-0000{n}.gguf`, counted from 1. The first shard has the model's metadata, and may have no tensor;
-//! every shard has `split.tensors.count`, the number of tensors in the whole set.
+//! every shard has `split.tensors.count`, the number of tensors in the whole set. Sets that this crate writes also have
+//! `split.set`, which tells them from others.
 
 use crate::{
     error::{Error, Result},
@@ -12,6 +13,9 @@ use crate::{
 pub(crate) const NO: &str = "split.no";
 pub(crate) const COUNT: &str = "split.count";
 pub(crate) const TENSORS_COUNT: &str = "split.tensors.count";
+
+/// A number made of the whole model's header. Shards of other models are found by it, where counts and names are the same.
+pub(crate) const SET: &str = "split.set";
 
 /// The keys of a file's place in a set.
 pub(crate) const KEYS: [&str; 3] = [NO, COUNT, TENSORS_COUNT];

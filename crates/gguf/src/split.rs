@@ -1,6 +1,10 @@
 //! Cuts a model into the shards of a set.
 
-use std::{mem, num::NonZero};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    mem,
+    num::NonZero,
+};
 
 use crate::{
     caps,
@@ -32,10 +36,13 @@ pub enum ShardLimit {
 pub fn split<'a>(set: &GgufSet<'a>, limit: ShardLimit) -> Result<Vec<Outline<'a>>> {
     let alignment = layout::alignment(set.metadata().value(layout::ALIGNMENT_KEY))?;
     let mut first = Outline::new();
-    for (key, value) in set.metadata().iter().filter(|(key, _)| !shard::KEYS.contains(key)) {
+    for (key, value) in set.metadata().iter().filter(|(key, _)| !shard::KEYS.contains(key) && *key != shard::SET) {
         first.metadata(key, value.clone());
     }
     let mut later = Outline::new();
+    let identity = identity(set);
+    first.metadata(shard::SET, identity);
+    later.metadata(shard::SET, identity);
     if let Some(value) = set.metadata().value(layout::ALIGNMENT_KEY) {
         later.metadata(layout::ALIGNMENT_KEY, value.clone());
     }
@@ -62,6 +69,18 @@ pub fn split<'a>(set: &GgufSet<'a>, limit: ShardLimit) -> Result<Vec<Outline<'a>
         outline
     };
     Ok((0..count).zip(shards).map(number).collect())
+}
+
+/// A number made of what the model's files say before the weights.
+fn identity(set: &GgufSet<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, value) in set.metadata().iter().filter(|(key, _)| !key.starts_with("split.")) {
+        (key, value.described()).hash(&mut hasher);
+    }
+    for (_, tensor) in set.tensors() {
+        (tensor.name(), tensor.dims(), tensor.tensor_type().id()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The number of shards, if files can state it.

@@ -197,13 +197,23 @@ fn bytes<'f>(set: &GgufSet<'_>, name: &str, files: &[&'f [u8]]) -> &'f [u8] {
     &files[file_no][range.start as usize..range.end as usize]
 }
 
+#[test]
+fn a_shard_of_another_model_with_the_same_counts_and_names_is_found() {
+    let [one, other] = [1_u32, 2].map(|n_layer| whole(&[("llama.block_count", n_layer.into())]));
+    let (ones, others) = (shards(&one, tensors(4)).unwrap(), shards(&other, tensors(4)).unwrap());
+    assert_eq!(ones.len(), others.len());
+    let mixed = vec![parse(&ones[0]), parse(&others[1]), parse(&ones[2])];
+    let refused = GgufSet::new(mixed).unwrap_err();
+    assert!(matches!(&refused, Error::ShardMetadata { index: 1, key, .. } if key == "split.set"), "{refused}");
+}
+
 /// Checks that shards are a set with the whole file's metadata and tensors, in order.
 fn joins_to(file: &[u8], shards: &[Vec<u8>]) {
     let (whole, joined) = (set(file), GgufSet::new(shards.iter().map(|shard| parse(shard)).collect()).unwrap());
     let metadata: Vec<_> = whole.metadata().iter().collect();
     let n = metadata.len();
     assert_eq!(joined.metadata().iter().take(n).collect::<Vec<_>>(), metadata);
-    assert_eq!(joined.metadata().len(), n + 3, "the keys of the set, and no more");
+    assert_eq!(joined.metadata().len(), n + 4, "the keys of the set, and no more");
     let files: Vec<&[u8]> = shards.iter().map(Vec::as_slice).collect();
     assert_eq!(joined.tensors().count(), whole.tensors().count());
     for ((_, found), (_, expected)) in joined.tensors().zip(whole.tensors()) {
@@ -235,7 +245,7 @@ fn the_shards_of_a_file_join_to_the_same_tensors() {
 #[test]
 fn no_shard_is_larger_than_asked_and_none_could_take_the_next_tensor() {
     let file = whole(&[]);
-    for most in (600..file.len() as u64 + 200).step_by(7) {
+    for most in (610..file.len() as u64 + 200).step_by(7) {
         let shards = shards(&file, ShardLimit::SizeBytes(most)).unwrap();
         joins_to(&file, &shards);
         for pair in shards.windows(2) {
@@ -259,9 +269,9 @@ fn metadata_that_leave_no_room_have_a_shard_of_their_own() {
 fn what_fits_into_no_shard_is_named_with_its_size() {
     let file = whole(&[]);
     let refusal = shards(&file, ShardLimit::SizeBytes(500)).unwrap_err().to_string();
-    assert_eq!(refusal, "a file with tensor \"t9\" needs 544 bytes, and a shard may have at most 500");
+    assert_eq!(refusal, "a file with tensor \"t8\" needs 512 bytes, and a shard may have at most 500");
     let refusal = shards(&file, ShardLimit::SizeBytes(100)).unwrap_err().to_string();
-    assert_eq!(refusal, "a file with all metadata needs 128 bytes, and a shard may have at most 100");
+    assert_eq!(refusal, "a file with all metadata needs 160 bytes, and a shard may have at most 100");
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn joins_to(model: &Path, files: &[PathBuf]) {
     for (key, value) in [("no", 0), ("count", files.len()), ("tensors.count", tensors(model).len())] {
         assert_eq!(keys.remove(&format!("split.{key}")).expect("it is there")["value"], value);
     }
+    assert!(keys.remove("split.set").is_some_and(|set| set["value"].is_u64()), "what tells the set from others");
     assert!(joined == whole, "the metadata of {} changed", model.display());
 }
 
