@@ -68,7 +68,9 @@ impl Loads {
         std::hint::black_box(first);
         let index_seconds = started.elapsed().as_secs_f64();
         let n_tensor = arena.regions().len();
+        let weight_bytes = arena.regions().iter().map(|region| region.size_bytes() as u64).sum();
         drop(arena);
+        let measure_one = |device, policy| measure_one(path, weight_bytes, device, policy, n_thread);
         let mut rows = Vec::new();
         for device in devices {
             for policy in [LoadPolicy::Map, LoadPolicy::Read] {
@@ -76,10 +78,10 @@ impl Loads {
                     for path in paths(path)? {
                         drop_from_page_cache(&path)?;
                     }
-                    rows.push(measure_one(path, device, policy, n_thread)?);
+                    rows.push(measure_one(device, policy)?);
                 }
                 warm(path)?;
-                rows.push(measure_one(path, device, policy, n_thread)?);
+                rows.push(measure_one(device, policy)?);
             }
         }
         Ok(Self { model: path.display().to_string(), index_seconds, n_tensor, rows })
@@ -154,7 +156,13 @@ fn warm(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn measure_one(path: &Path, device: &Device, policy: LoadPolicy, n_thread: NonZero<usize>) -> Result<Row> {
+fn measure_one(
+    path: &Path,
+    weight_bytes: u64,
+    device: &Device,
+    policy: LoadPolicy,
+    n_thread: NonZero<usize>,
+) -> Result<Row> {
     let options = LoadOptions { policy, n_threads: n_thread.get(), resident: false, strict: false };
     let bar = OnceLock::new();
     let on_progress = |at: LoadProgress| {
