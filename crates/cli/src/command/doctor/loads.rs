@@ -174,8 +174,6 @@ fn measure_one(
     let shares: Option<Vec<_>> = ModelFiles::open(path)?.files().iter().map(ModelFile::cached_share).collect();
     let cached_share = shares.map(|shares| shares.iter().sum::<f64>() / shares.len() as f64);
     // A copy that does not fit would end the process, or others.
-    let weight_bytes =
-        muser_engine::index_weights(path)?.regions().iter().map(|region| region.size_bytes() as u64).sum();
     let copies = policy == LoadPolicy::Read || !device.capabilities().imports_mappings;
     if let Some(limit) = Availability::of(device).least()
         && copies
