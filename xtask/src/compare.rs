@@ -18,9 +18,9 @@ use crate::catalog;
 use crate::fetch;
 use crate::progress::Progress;
 use busy::Ticks;
-use peer::{Load, Muser, Peer, Run};
+use peer::{Load, Muser, Run};
 
-pub use peer::PeerName;
+pub use peer::{Peer, PeerName};
 
 /// What to compare.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask models`, `demo`, `golden`, `inspect`, `test`, `compare` and `counts`.
+//! Developer commands: `cargo xtask models`, `demo`, `golden`, `inspect`, `test`, `compare`, `load` and `counts`.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -10,6 +10,7 @@ mod fetch;
 mod golden;
 mod hash;
 mod inspect;
+mod load;
 mod process;
 mod progress;
 mod python;
@@ -77,6 +78,31 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Put many requests on the release binary's server, check each answer against the one it gets alone, and measure; the
+    /// same with another engine's server
+    Load {
+        /// Requests in all
+        #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+        requests: u32,
+        /// Requests at a time
+        #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+        connections: u16,
+        /// Sequences that the server works on at once
+        #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+        slots: u16,
+        /// How many of the requests llama.cpp's server gets; 0 leaves it out [default: all]
+        #[arg(long, value_name = "N")]
+        peer_requests: Option<u32>,
+        /// A binary of Muser [default: the release binary, built first]
+        #[arg(long, value_name = "PATH")]
+        muser: Option<PathBuf>,
+        /// Threads of each engine [default: what each takes by itself]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        threads: Option<u16>,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Count the instructions of a decode step and of a prefill, and hold them against what was recorded
     Counts {
         /// Record what is counted
@@ -132,6 +158,13 @@ fn run(command: Command) -> Result<()> {
         Command::Compare { names, muser, peer, pairs, threads, quick, json } => {
             let (n_pair, n_thread) = (pairs.map(usize::from), threads.map(usize::from));
             compare::compare(&cache, &compare::Options { muser, peer, models: names, n_pair, n_thread, quick, json })
+        }
+        Command::Load { requests, connections, slots, peer_requests, muser, threads, json } => {
+            let (n_request, n_peer_request) = (requests as usize, peer_requests.unwrap_or(requests) as usize);
+            let (n_connection, n_slot) = (usize::from(connections), usize::from(slots));
+            let n_thread = threads.map(usize::from);
+            let options = load::Options { muser, n_request, n_connection, n_slot, n_thread, n_peer_request, json };
+            load::load(&cache, &options)
         }
         Command::Counts { record: true, muser } => counts::record(&cache, muser),
         Command::Counts { record: false, muser } => counts::check(&cache, muser),

@@ -19,6 +19,11 @@ impl Progress {
         Self::new(what, Some(total), "{msg} {bar:30} {bytes}/{total_bytes} {eta}")
     }
 
+    /// Work of this many pieces.
+    pub fn count(what: &str, total: u64) -> Self {
+        Self::new(what, Some(total), "{msg} {bar:30} {pos}/{len} {eta}")
+    }
+
     /// Work whose end can't be foreseen.
     pub fn spinner(what: &str) -> Self {
         Self::new(what, None, "{spinner} {msg} {elapsed}")
@@ -33,7 +38,7 @@ impl Progress {
         Self { bar, since: Instant::now() }
     }
 
-    /// So many bytes are done; for a spinner, the work still goes on.
+    /// So many bytes or pieces are done; for a spinner, the work still goes on.
     pub fn at(&self, done: u64) {
         if self.bar.is_hidden() && self.since.elapsed() >= PATIENCE {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -108,8 +108,8 @@ impl Muser {
 
 /// An engine that Muser is compared with, ready to run.
 ///
-/// It is a program that takes a model, and the numbers of threads, of tokens of the prompt and of tokens of the answer,
-/// and prints a document with the fields of [`Run`].
+/// To be timed, it is a program that takes a model, and the numbers of threads, of tokens of the prompt and of tokens of the
+/// answer, and prints a document with the fields of [`Run`].
 pub struct Peer {
     program: PathBuf,
     args: Vec<PathBuf>,
@@ -122,21 +122,41 @@ impl Peer {
     /// # Errors
     /// That fails.
     pub fn prepare(name: PeerName, cache: &Cache) -> Result<Self> {
-        let sources = workspace_root().join("xtask/peers");
         match name {
-            PeerName::LlamaCpp => {
-                let python = Python::find()?;
-                let folder = format!("{}-llama.cpp", python.tag());
-                let packages = fetch::python_packages(cache, &python, &sources.join("requirements.txt"), &folder)?;
-                let program = python.interpreter().get_program().into();
-                Ok(Self { program, args: vec![sources.join("llama_cpp.py")], python_path: Some(packages) })
-            }
+            PeerName::LlamaCpp => Self::llama_cpp(cache, "llama_cpp.py"),
             PeerName::Candle => {
                 let target = cache.root().join("peers").join("candle");
-                let program = build::foreign_binary(&sources.join("candle"), &target, "peer-candle")?;
+                let program =
+                    build::foreign_binary(&workspace_root().join("xtask/peers/candle"), &target, "peer-candle")?;
                 Ok(Self { program, args: Vec::new(), python_path: None })
             }
         }
+    }
+
+    /// llama.cpp as a server: a program that takes a model, and the numbers of threads, of slots and of tokens of each
+    /// slot's context, prints the address that it listens on, and ends with its standard input.
+    ///
+    /// # Errors
+    /// It can't be installed.
+    pub fn server(cache: &Cache) -> Result<Self> {
+        Self::llama_cpp(cache, "llama_server.py")
+    }
+
+    /// A script for llama.cpp's Python package.
+    fn llama_cpp(cache: &Cache, script: &str) -> Result<Self> {
+        let sources = workspace_root().join("xtask/peers");
+        let python = Python::find()?;
+        let folder = format!("{}-llama.cpp", python.tag());
+        let packages = fetch::python_packages(cache, &python, &sources.join("requirements.txt"), &folder)?;
+        let program = python.interpreter().get_program().into();
+        Ok(Self { program, args: vec![sources.join(script)], python_path: Some(packages) })
+    }
+
+    /// The program, to be given its arguments.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.python_path.iter().map(|path| ("PYTHONPATH", path)));
+        command
     }
 
     /// Runs prompt and answer in a new process.
@@ -144,10 +164,10 @@ impl Peer {
     /// # Errors
     /// The engine does not run, or says something else than what is asked for.
     pub fn run(&self, load: &Load<'_>, tick: &dyn Fn()) -> Result<Run> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).arg(load.model);
-        command.args([load.n_thread, load.depth.max(1), load.n_answer].map(|number| number.to_string()));
-        command.envs(self.python_path.iter().map(|path| ("PYTHONPATH", path)));
+        let mut command = self.command();
+        command
+            .arg(load.model)
+            .args([load.n_thread, load.depth.max(1), load.n_answer].map(|number| number.to_string()));
         command.env("RAYON_NUM_THREADS", load.n_thread.to_string());
         let document = json(&mut command, tick)?;
         Ok(Run {
