@@ -1,14 +1,14 @@
-//! A backend and a decoder, and the sessions they serve.
+//! A backend and a decoder, which run sessions.
 
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use muser_memory::Device;
-use muser_model::{Decoder, KvCache, LogitRows, Model, Span, TapSink};
+use muser_model::{Decoder, LogitRows, Model, Span, TapSink};
 use muser_ops::Backend;
 
-use crate::Error;
+use crate::{Error, Session};
 
 /// Tokens that are processed at once: enough to amortise reading a weight, few enough to stay in the cache and to answer an
 /// interrupt soon.
@@ -16,49 +16,9 @@ pub const DEFAULT_BATCH: NonZero<usize> = NonZero::new(256).unwrap();
 
 /// Runs sessions over a backend.
 pub struct Engine {
-    backend: Box<dyn Backend>,
-    decoder: Decoder,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) decoder: Decoder,
     n_ctx: usize,
-}
-
-/// One conversation: its tokens, and the keys and values computed from them.
-#[derive(Debug)]
-pub struct Session {
-    cache: KvCache,
-    tokens: Vec<u32>,
-}
-
-impl Session {
-    /// The tokens so far.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
-    /// Longest sequence it holds, in tokens.
-    pub fn n_ctx(&self) -> usize {
-        self.cache.n_ctx()
-    }
-
-    /// Forgets all tokens.
-    pub fn clear(&mut self) {
-        self.cache.clear();
-        self.tokens.clear();
-    }
-
-    /// Keeps what can be reused for a sequence that starts with `tokens`: the longest common start, if the cache can go
-    /// back that far, else nothing. At least the last of `tokens` is left to be processed, so that its logits are computed.
-    /// Returns the number of tokens kept.
-    ///
-    /// What is kept holds the bits that processing the same tokens again would give.
-    pub fn reuse(&mut self, tokens: &[u32]) -> usize {
-        let common = self.tokens.iter().zip(tokens).take_while(|(held, given)| held == given).count();
-        let kept = common.min(tokens.len().saturating_sub(1));
-        match self.cache.truncate(kept) {
-            Ok(true) => self.tokens.truncate(kept),
-            Ok(false) | Err(_) => self.clear(),
-        }
-        self.tokens.len()
-    }
 }
 
 /// Takes a token's index and its logits.
@@ -111,8 +71,12 @@ impl Engine {
     /// # Errors
     /// When the memory can't be had.
     pub fn session(&self) -> Result<Session, Error> {
-        let cache = KvCache::new(self.model().spec(), self.device(), self.n_ctx)?;
-        Ok(Session { cache, tokens: Vec::new() })
+        Session::new(self.model().spec(), self.device(), self.n_ctx)
+    }
+
+    /// Most tokens in one batch.
+    pub fn n_batch(&self) -> usize {
+        self.decoder.n_batch()
     }
 
     /// Appends `tokens` to a session, batch by batch.

@@ -42,6 +42,8 @@ pub struct PlanOptions {
     pub n_slot: usize,
     /// Tokens processed at once.
     pub n_batch: usize,
+    /// Bytes of ended sessions that are kept for their prefixes.
+    pub prefix_cache_bytes: u64,
 }
 
 /// Plans a model's memory against what the machine has. Returns the context of each slot, and the plan.
@@ -85,6 +87,6 @@ fn request(
         activation_bytes_per_position: 0,
         staging_bytes: memory.staging_bytes,
         draft_bytes: 0,
-        snapshot_bytes: 0,
+        snapshot_bytes: options.prefix_cache_bytes,
     })
 }
