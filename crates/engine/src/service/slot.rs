@@ -1,13 +1,12 @@
 //! A slot: a session's room, and the request that works in it.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::answer::{Answer, Chosen};
 use super::inbox::Queued;
 use super::pool::Pool;
 use super::status::{SlotState, SlotStatus};
-use super::{Event, EventSink, Outcome, RequestId, Stats, Summary};
+use super::{Event, EventSink, Outcome, Pooling, RequestId, Stats, Summary};
 use crate::{Error, Finish, Session};
 
 pub(super) struct Slot {
@@ -82,6 +81,11 @@ impl Task {
         Self { id, prompt, work, n_reused: 0, sink, times }
     }
 
+    /// Whether each token of the prompt has to be processed for this request.
+    pub(super) fn needs_all(&self) -> bool {
+        matches!(&self.work, Work::Embed(pool) if pool.pooling() == Pooling::Mean)
+    }
+
     fn n_generated(&self) -> usize {
         match &self.work {
             Work::Generate(answer) => answer.n_generated(),
@@ -139,6 +143,14 @@ impl Task {
         self.tell(Event::Token { id, text, logprob }).or(finish.map(Ending::Finished))
     }
 
+    /// Takes the hidden states, `(n, n_embd)`, of the prompt's tokens from `pos` on.
+    pub(super) fn take_states(&mut self, states: &[f32], pos: usize) -> Result<(), Error> {
+        match &mut self.work {
+            Work::Embed(pool) => pool.add(states, pos),
+            Work::Generate(_) => Ok(()),
+        }
+    }
+
     /// Tells the end, whatever it is.
     pub(super) fn end(mut self, ending: Ending) -> Outcome {
         match ending {
@@ -194,7 +206,7 @@ impl Task {
 
 impl Queued {
     /// Tells that it ends without having had a slot.
-    pub(super) fn interrupt(mut self) -> ControlFlow<()> {
+    pub(super) fn tell_interrupted(mut self) {
         let summary = Summary {
             finish: Finish::Interrupted,
             n_prompt: self.request.prompt.len(),
@@ -204,6 +216,6 @@ impl Queued {
             prefill: Duration::ZERO,
             decode: Duration::ZERO,
         };
-        (self.sink)(Event::Done { text: String::new(), summary })
+        let _ = (self.sink)(Event::Done { text: String::new(), summary });
     }
 }
