@@ -66,18 +66,22 @@ pub(super) fn place(slots: &[Slot], cache: &PrefixCache, prompt: &[u32], may_reu
     }
 }
 
-/// The slot that holds most of the prompt that slot `to` is at, and how much, if that is worth a copy.
+/// The slot that holds most of the prompt that slot `to` is at, and how much, if that is worth a copy. One that is still on
+/// the way to where the two part is not looked at.
 pub(super) fn neighbour(slots: &[Slot], to: usize) -> Option<(usize, usize)> {
     let Slot { session, task: Some(task), .. } = &slots[to] else { return None };
     let n_held = session.tokens().len();
     if n_held >= task.prompt.len() || task.needs_all() {
         return None;
     }
-    let others = slots.iter().enumerate().filter(|&(index, _)| index != to);
-    let common = others.map(|(index, slot)| (index, common_to_reuse(slot.session.tokens(), &task.prompt)));
-    common
-        .filter(|&(index, common)| common >= n_held + LEAST_COPIED && slots[index].session.reaches(common))
-        .max_by_key(|&(_, common)| common)
+    let common = |(index, Slot { session, task: from, .. }): (usize, &Slot)| {
+        let held = session.tokens();
+        let ahead = from.as_ref().map_or(held, |from| if held.len() < from.prompt.len() { &from.prompt } else { held });
+        let common = common_to_reuse(ahead, &task.prompt);
+        let is_there = common >= n_held + LEAST_COPIED && common <= held.len() && session.reaches(common);
+        (index != to && is_there).then_some((index, common))
+    };
+    slots.iter().enumerate().filter_map(common).max_by_key(|&(_, common)| common)
 }
 
 /// Tokens that a sequence begins with as a prompt does. The prompt's last one is always processed, for its logits.
@@ -102,7 +106,7 @@ impl Search<'_> {
         if common == 0 {
             return 0;
         }
-        if !self.is_worth(common) {
+        if !self.is_worth(common) && common < session.tokens().len() {
             self.lose(common, Miss::TooShort);
             return 0;
         }
@@ -129,7 +133,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether it is long enough, or all that there is.
+    /// Whether it is long enough, or all that can be reused.
     fn is_worth(&self, common: usize) -> bool {
         common >= LEAST_COPIED || common + 1 == self.prompt.len()
     }

@@ -124,8 +124,7 @@ impl Scheduler {
             slot.session.clear();
         }
         self.shared.inbox.close(task.id);
-        let ended = task.end(ending);
-        self.shared.stats.outcome(outcome.unwrap_or(ended)).add(1);
+        task.end(ending, outcome, &self.shared.stats);
     }
 
     /// Puts up what the slots do, for everybody to see.

@@ -151,32 +151,31 @@ impl Task {
         }
     }
 
-    /// Tells the end, whatever it is.
-    pub(super) fn end(mut self, ending: Ending) -> Outcome {
-        match ending {
-            Ending::Gone => Outcome::Cancelled,
+    /// Counts the end as `outcome`, or else as what it is, and tells it.
+    pub(super) fn end(mut self, ending: Ending, outcome: Option<Outcome>, stats: &Stats) {
+        let count = |ended| stats.outcome(outcome.unwrap_or(ended)).add(1);
+        let finish = match ending {
+            Ending::Finished(finish) => finish,
+            Ending::Gone => return count(Outcome::Cancelled),
             Ending::Failed(error) => {
+                count(Outcome::Failed);
                 let _ = self.tell(Event::Failed(error));
-                Outcome::Failed
+                return;
             }
-            Ending::Finished(finish) => {
-                let (text, finish) = match &mut self.work {
-                    Work::Generate(answer) => answer.finish(finish),
-                    Work::Embed(pool) if finish == Finish::Stop => {
-                        let vector = pool.finish();
-                        if self.tell(Event::Embedding(vector)).is_some() {
-                            return Outcome::Cancelled;
-                        }
-                        (String::new(), finish)
-                    }
-                    Work::Embed(_) => (String::new(), finish),
-                };
-                let outcome = self.outcome(finish);
-                let summary = self.summary(finish);
-                let _ = self.tell(Event::Done { text, summary });
-                outcome
+        };
+        let (text, finish) = match &mut self.work {
+            Work::Generate(answer) => answer.finish(finish),
+            Work::Embed(_) => (String::new(), finish),
+        };
+        count(self.outcome(finish));
+        let summary = self.summary(finish);
+        if let (Work::Embed(pool), Finish::Stop) = (&mut self.work, finish) {
+            let vector = pool.finish();
+            if self.tell(Event::Embedding(vector)).is_some() {
+                return;
             }
         }
+        let _ = self.tell(Event::Done { text, summary });
     }
 
     fn outcome(&self, finish: Finish) -> Outcome {
