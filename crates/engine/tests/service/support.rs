@@ -19,7 +19,7 @@ use muser_tests::model_path;
 use muser_text::{Affixes, Special, Tokenizer};
 
 /// How long a test waits for what has to happen.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A model of the tests.
 pub struct Model {
@@ -100,6 +100,9 @@ pub fn drawn(n: usize, seed: u64) -> GenerateOptions {
     GenerateOptions { sampler: SamplerSpec { temperature: 1.0, seed, ..SamplerSpec::default() }, ..greedy(n) }
 }
 
+/// A token, the bits of its log-probability, and the likeliest tokens and theirs.
+pub type TokenBits = (u32, u64, Vec<(u32, u64)>);
+
 /// What came of a request.
 #[derive(Debug)]
 pub struct Reply {
@@ -123,7 +126,7 @@ impl Reply {
     }
 
     /// Every token, and the bits of its log-probabilities.
-    pub fn bits(&self) -> Vec<(u32, u64, Vec<(u32, u64)>)> {
+    pub fn bits(&self) -> Vec<TokenBits> {
         let top = |logprobs: &TokenLogprobs| logprobs.top.iter().map(|(id, p)| (*id, p.to_bits())).collect();
         let logprobs = self.logprobs.iter().map(|logprobs| (logprobs.logprob.to_bits(), top(logprobs)));
         self.ids.iter().zip(logprobs).map(|(&id, (logprob, top))| (id, logprob, top)).collect()
