@@ -37,12 +37,26 @@ pub(crate) struct Advance<'a, 't> {
 }
 
 impl Engine {
-    /// An engine for sessions of up to `n_ctx` tokens, that processes up to `n_batch` tokens at once.
+    /// An engine for sessions of up to `n_ctx` tokens, that processes up to `n_batch` tokens of one of them at once.
     ///
     /// # Errors
     /// When the memory can't be had.
     pub fn new(model: Arc<Model>, backend: Box<dyn Backend>, n_batch: usize, n_ctx: usize) -> Result<Self, Error> {
-        let decoder = Decoder::new(model, backend.device(), n_batch.min(n_ctx), n_ctx)?;
+        Self::for_slots(model, backend, n_batch, n_ctx, 1)
+    }
+
+    /// An engine that processes up to `n_batch` tokens at once, of up to `n_slot` sessions of up to `n_ctx` tokens each.
+    ///
+    /// # Errors
+    /// When the memory can't be had.
+    pub fn for_slots(
+        model: Arc<Model>,
+        backend: Box<dyn Backend>,
+        n_batch: usize,
+        n_ctx: usize,
+        n_slot: usize,
+    ) -> Result<Self, Error> {
+        let decoder = Decoder::new(model, backend.device(), batch_rows(n_batch, n_ctx, n_slot), n_ctx)?;
         Ok(Self { backend, decoder, n_ctx })
     }
 
@@ -135,6 +149,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Rows of a batch of up to `n_batch` tokens: no more than there can be tokens.
+pub(crate) fn batch_rows(n_batch: usize, n_ctx: usize, n_slot: usize) -> usize {
+    n_batch.min(n_ctx.saturating_mul(n_slot))
 }
 
 /// The sink for one call. A plain reborrow would tie the option's lifetime to the sink's.

@@ -6,6 +6,7 @@ use muser_model::{Decoder, KvCache, ModelSpec};
 use muser_text::Tokenizer;
 
 use crate::Error;
+use crate::engine::batch_rows;
 use crate::error::BadModel;
 use crate::files::ModelFiles;
 use crate::loader::weight_bytes;
@@ -75,7 +76,7 @@ fn request(
     options: PlanOptions,
     n_ctx: usize,
 ) -> Result<PlanRequest, Error> {
-    let memory = Decoder::memory(spec, options.n_batch.min(n_ctx), n_ctx)?;
+    let memory = Decoder::memory(spec, batch_rows(options.n_batch, n_ctx, options.n_slot), n_ctx)?;
     Ok(PlanRequest {
         weight_bytes: footprint.weight_bytes,
         table_bytes: footprint.table_bytes,

@@ -66,7 +66,7 @@ const STEP_GRACE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceOptions {
     /// Requests that are worked on at once, each with a session of the engine's context. At least one, and no more than
-    /// the engine's batch has rows.
+    /// the engine's batch has rows; the engine is [made](Engine::for_slots) for as many.
     pub n_slot: usize,
     /// Requests that may wait for a slot.
     pub max_queue: usize,

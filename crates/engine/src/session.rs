@@ -59,13 +59,15 @@ impl Session {
         self.cache.reaches(pos)
     }
 
-    /// Becomes a copy of the first `pos` tokens of `other`, which [reaches](Self::reaches) that far.
-    pub(crate) fn copy_from(&mut self, other: &Self, pos: usize) -> Result<(), Error> {
-        if self.cache.copy_from(&other.cache, pos)? {
-            self.tokens.clear();
+    /// Becomes a copy of the first `pos` tokens of `other`, of the same model, if that [reaches](Self::reaches) so far and
+    /// there is room. If not, no token is left.
+    pub(crate) fn become_start_of(&mut self, other: &Self, pos: usize) {
+        self.tokens.clear();
+        if let Ok(true) = self.cache.copy_from(&other.cache, pos) {
             self.tokens.extend_from_slice(&other.tokens[..pos]);
+        } else {
+            self.cache.clear();
         }
-        Ok(())
     }
 }
 

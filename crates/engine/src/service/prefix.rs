@@ -36,9 +36,9 @@ impl Entry {
     fn new(session: &Session, spec: &ModelSpec, device: &Device) -> Option<Self> {
         let n_held = session.tokens().len();
         let mut copy = Session::new(spec, device, n_held).ok()?;
-        copy.copy_from(session, n_held).ok()?;
+        copy.become_start_of(session, n_held);
         let size_bytes = copy.cache.size_bytes();
-        Some(Self { session: copy, size_bytes })
+        (copy.tokens().len() == n_held).then_some(Self { session: copy, size_bytes })
     }
 }
 

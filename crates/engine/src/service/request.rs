@@ -160,16 +160,20 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Every [`name`](Self::name).
+    pub const NAMES: [&'static str; 7] =
+        ["empty_prompt", "prompt_too_long", "unknown_token", "setting", "queue_full", "shutting_down", "ended"];
+
     /// The reason in a word or two, as metrics spell it.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::EmptyPrompt => "empty_prompt",
-            Self::PromptTooLong { .. } => "prompt_too_long",
-            Self::UnknownToken { .. } => "unknown_token",
-            Self::Sampler(_) | Self::LogitBias { .. } | Self::EmptyStop { .. } => "setting",
-            Self::QueueFull { .. } => "queue_full",
-            Self::ShuttingDown => "shutting_down",
-            Self::Ended => "ended",
+            Self::EmptyPrompt => Self::NAMES[0],
+            Self::PromptTooLong { .. } => Self::NAMES[1],
+            Self::UnknownToken { .. } => Self::NAMES[2],
+            Self::Sampler(_) | Self::LogitBias { .. } | Self::EmptyStop { .. } => Self::NAMES[3],
+            Self::QueueFull { .. } => Self::NAMES[4],
+            Self::ShuttingDown => Self::NAMES[5],
+            Self::Ended => Self::NAMES[6],
         }
     }
 }

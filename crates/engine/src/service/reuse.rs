@@ -32,16 +32,19 @@ pub(super) struct Place {
 }
 
 /// Looks for the longest start of a prompt that can be reused, token by token, and chooses a slot that is idle. `None` if
-/// none is.
-pub(super) fn place(slots: &[Slot], cache: &PrefixCache, prompt: &[u32]) -> Option<Place> {
-    let mut search = Search { prompt, best: 0, source: None, longest: 0, why: Miss::NoCommonPrefix };
-    let in_slots: Vec<usize> =
-        slots.iter().enumerate().map(|(index, slot)| search.look(&slot.session, Source::Slot(index))).collect();
-    for (index, entry) in cache.entries().iter().enumerate() {
-        search.look(entry.session(), Source::Kept(index));
-    }
-    for tokens in cache.dropped() {
-        search.look_at_dropped(tokens);
+/// none is. Unless it `may_reuse`, all of the prompt has to be processed.
+pub(super) fn place(slots: &[Slot], cache: &PrefixCache, prompt: &[u32], may_reuse: bool) -> Option<Place> {
+    let why = if may_reuse { Miss::NoCommonPrefix } else { Miss::AllNeeded };
+    let mut search = Search { prompt, best: 0, source: None, longest: 0, why };
+    let mut in_slots = vec![0; slots.len()];
+    if may_reuse {
+        for (index, slot) in slots.iter().enumerate() {
+            in_slots[index] = search.look(&slot.session, Source::Slot(index));
+        }
+        for (index, entry) in cache.entries().iter().enumerate() {
+            search.look(entry.session(), Source::Kept(index));
+        }
+        cache.dropped().for_each(|tokens| search.look_at_dropped(tokens));
     }
     let Search { best, source, longest, why, .. } = search;
     let miss = (longest > best || best == 0).then_some(why);
@@ -63,6 +66,29 @@ pub(super) fn place(slots: &[Slot], cache: &PrefixCache, prompt: &[u32]) -> Opti
     }
 }
 
+/// The slot that holds most of the prompt that slot `to` is at, and how much, if that is worth a copy. One that is still on
+/// the way to where the two part is not looked at.
+pub(super) fn neighbour(slots: &[Slot], to: usize) -> Option<(usize, usize)> {
+    let Slot { session, task: Some(task), .. } = &slots[to] else { return None };
+    let n_held = session.tokens().len();
+    if n_held >= task.prompt.len() || task.needs_all() {
+        return None;
+    }
+    let common = |(index, Slot { session, task: from, .. }): (usize, &Slot)| {
+        let held = session.tokens();
+        let ahead = from.as_ref().map_or(held, |from| if held.len() < from.prompt.len() { &from.prompt } else { held });
+        let common = common_to_reuse(ahead, &task.prompt);
+        let is_there = common >= n_held + LEAST_COPIED && common <= held.len() && session.reaches(common);
+        (index != to && is_there).then_some((index, common))
+    };
+    slots.iter().enumerate().filter_map(common).max_by_key(|&(_, common)| common)
+}
+
+/// Tokens that a sequence begins with as a prompt does. The prompt's last one is always processed, for its logits.
+pub(super) fn common_to_reuse(tokens: &[u32], prompt: &[u32]) -> usize {
+    common_start(tokens, prompt).min(prompt.len() - 1)
+}
+
 struct Search<'a> {
     prompt: &'a [u32],
     /// Most tokens that can be reused, and where.
@@ -76,11 +102,11 @@ struct Search<'a> {
 impl Search<'_> {
     /// Returns how many tokens of the prompt can be reused from a session.
     fn look(&mut self, session: &Session, source: Source) -> usize {
-        let common = self.common(session.tokens());
+        let common = common_to_reuse(session.tokens(), self.prompt);
         if common == 0 {
             return 0;
         }
-        if !self.is_worth(common) {
+        if !self.is_worth(common) && common < session.tokens().len() {
             self.lose(common, Miss::TooShort);
             return 0;
         }
@@ -95,7 +121,7 @@ impl Search<'_> {
     }
 
     fn look_at_dropped(&mut self, tokens: &[u32]) {
-        let common = self.common(tokens);
+        let common = common_to_reuse(tokens, self.prompt);
         if common > 0 {
             self.lose(common, if self.is_worth(common) { Miss::Budget } else { Miss::TooShort });
         }
@@ -107,12 +133,7 @@ impl Search<'_> {
         }
     }
 
-    /// Tokens that a sequence begins with as the prompt does. The prompt's last one is always processed, for its logits.
-    fn common(&self, tokens: &[u32]) -> usize {
-        common_start(tokens, self.prompt).min(self.prompt.len() - 1)
-    }
-
-    /// Whether it is long enough, or all that there is.
+    /// Whether it is long enough, or all that can be reused.
     fn is_worth(&self, common: usize) -> bool {
         common >= LEAST_COPIED || common + 1 == self.prompt.len()
     }

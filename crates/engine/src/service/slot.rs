@@ -1,13 +1,12 @@
 //! A slot: a session's room, and the request that works in it.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::answer::{Answer, Chosen};
 use super::inbox::Queued;
 use super::pool::Pool;
 use super::status::{SlotState, SlotStatus};
-use super::{Event, EventSink, Outcome, RequestId, Stats, Summary};
+use super::{Event, EventSink, Outcome, Pooling, RequestId, Stats, Summary};
 use crate::{Error, Finish, Session};
 
 pub(super) struct Slot {
@@ -82,6 +81,11 @@ impl Task {
         Self { id, prompt, work, n_reused: 0, sink, times }
     }
 
+    /// Whether each token of the prompt has to be processed for this request.
+    pub(super) fn needs_all(&self) -> bool {
+        matches!(&self.work, Work::Embed(pool) if pool.pooling() == Pooling::Mean)
+    }
+
     fn n_generated(&self) -> usize {
         match &self.work {
             Work::Generate(answer) => answer.n_generated(),
@@ -139,32 +143,39 @@ impl Task {
         self.tell(Event::Token { id, text, logprob }).or(finish.map(Ending::Finished))
     }
 
-    /// Tells the end, whatever it is.
-    pub(super) fn end(mut self, ending: Ending) -> Outcome {
-        match ending {
-            Ending::Gone => Outcome::Cancelled,
+    /// Takes the hidden states, `(n, n_embd)`, of the prompt's tokens from `pos` on.
+    pub(super) fn take_states(&mut self, states: &[f32], pos: usize) -> Result<(), Error> {
+        match &mut self.work {
+            Work::Embed(pool) => pool.add(states, pos),
+            Work::Generate(_) => Ok(()),
+        }
+    }
+
+    /// Counts the end as `outcome`, or else as what it is, and tells it.
+    pub(super) fn end(mut self, ending: Ending, outcome: Option<Outcome>, stats: &Stats) {
+        let count = |ended| stats.outcome(outcome.unwrap_or(ended)).add(1);
+        let finish = match ending {
+            Ending::Finished(finish) => finish,
+            Ending::Gone => return count(Outcome::Cancelled),
             Ending::Failed(error) => {
+                count(Outcome::Failed);
                 let _ = self.tell(Event::Failed(error));
-                Outcome::Failed
+                return;
             }
-            Ending::Finished(finish) => {
-                let (text, finish) = match &mut self.work {
-                    Work::Generate(answer) => answer.finish(finish),
-                    Work::Embed(pool) if finish == Finish::Stop => {
-                        let vector = pool.finish();
-                        if self.tell(Event::Embedding(vector)).is_some() {
-                            return Outcome::Cancelled;
-                        }
-                        (String::new(), finish)
-                    }
-                    Work::Embed(_) => (String::new(), finish),
-                };
-                let outcome = self.outcome(finish);
-                let summary = self.summary(finish);
-                let _ = self.tell(Event::Done { text, summary });
-                outcome
+        };
+        let (text, finish) = match &mut self.work {
+            Work::Generate(answer) => answer.finish(finish),
+            Work::Embed(_) => (String::new(), finish),
+        };
+        count(self.outcome(finish));
+        let summary = self.summary(finish);
+        if let (Work::Embed(pool), Finish::Stop) = (&mut self.work, finish) {
+            let vector = pool.finish();
+            if self.tell(Event::Embedding(vector)).is_some() {
+                return;
             }
         }
+        let _ = self.tell(Event::Done { text, summary });
     }
 
     fn outcome(&self, finish: Finish) -> Outcome {
@@ -194,7 +205,7 @@ impl Task {
 
 impl Queued {
     /// Tells that it ends without having had a slot.
-    pub(super) fn interrupt(mut self) -> ControlFlow<()> {
+    pub(super) fn tell_interrupted(mut self) {
         let summary = Summary {
             finish: Finish::Interrupted,
             n_prompt: self.request.prompt.len(),
@@ -204,6 +215,6 @@ impl Queued {
             prefill: Duration::ZERO,
             decode: Duration::ZERO,
         };
-        (self.sink)(Event::Done { text: String::new(), summary })
+        let _ = (self.sink)(Event::Done { text: String::new(), summary });
     }
 }

@@ -184,7 +184,7 @@ impl Miss {
 pub struct Stats {
     outcomes: [Counter; Outcome::ALL.len()],
     misses: [Counter; Miss::ALL.len()],
-    refusals: [(&'static str, Counter); 7],
+    refusals: [Counter; Refusal::NAMES.len()],
     /// Requests that were queued.
     pub requests: Counter,
     /// Requests that wait for a slot.
@@ -221,19 +221,10 @@ pub struct Stats {
 
 impl Default for Stats {
     fn default() -> Self {
-        let refusals = [
-            Refusal::EmptyPrompt.name(),
-            "prompt_too_long",
-            "unknown_token",
-            "setting",
-            "queue_full",
-            Refusal::ShuttingDown.name(),
-            Refusal::Ended.name(),
-        ];
         Self {
             outcomes: Default::default(),
             misses: Default::default(),
-            refusals: refusals.map(|name| (name, Counter::default())),
+            refusals: Default::default(),
             requests: Counter::default(),
             queue_depth: Gauge::default(),
             prefill_tokens: Counter::default(),
@@ -268,11 +259,11 @@ impl Stats {
 
     /// Requests that were refused, by [`Refusal::name`].
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, &Counter)> {
-        self.refusals.iter().map(|(name, counter)| (*name, counter))
+        Refusal::NAMES.into_iter().zip(&self.refusals)
     }
 
     pub(super) fn count_refusal(&self, refusal: &Refusal) {
-        if let Some((_, counter)) = self.refusals.iter().find(|(name, _)| *name == refusal.name()) {
+        if let Some((_, counter)) = self.refusals().find(|(name, _)| *name == refusal.name()) {
             counter.add(1);
         }
     }

@@ -12,7 +12,7 @@ fn mixed(model: &Model, longest: usize) -> Vec<(Vec<u32>, GenerateOptions)> {
         let own = tokens(1 + index * 5 % (longest / 2), model.n_vocab(), index as u32);
         let prompt = if index < 6 { [common.clone(), own].concat() } else { own };
         let n = 3 + index * 7 % 12;
-        (prompt, if index % 2 == 0 { greedy(n) } else { drawn(n, index as u64) })
+        (prompt, if index.is_multiple_of(2) { greedy(n) } else { drawn(n, index as u64) })
     };
     (0..16).map(request).collect()
 }

@@ -2,8 +2,9 @@
 
 use std::num::NonZero;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use muser_cpu::CpuBackend;
@@ -18,7 +19,7 @@ use muser_tests::model_path;
 use muser_text::{Affixes, Special, Tokenizer};
 
 /// How long a test waits for what has to happen.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A model of the tests.
 pub struct Model {
@@ -27,13 +28,17 @@ pub struct Model {
 }
 
 pub fn open(name: &str) -> Model {
+    open_at(&model_path(name))
+}
+
+pub fn open_at(path: &Path) -> Model {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 2, resident: false, strict: false },
         scan: false,
         plan: PlanOptions { n_ctx: Some(512), n_slot: 4, n_batch: 64, prefix_cache_bytes: 0 },
         force_pre: None,
     };
-    let loaded = load(&model_path(name), &Device::host(), &options, &|_| ControlFlow::Continue(()));
+    let loaded = load(path, &Device::host(), &options, &|_| ControlFlow::Continue(()));
     let Loaded { model: weights, tokenizer, .. } = loaded.expect("a good model");
     Model { weights, tokenizer }
 }
@@ -78,7 +83,8 @@ impl Model {
 
     pub fn serve_on(&self, backend: Box<dyn Backend>, setup: Setup) -> Service {
         let Setup { n_slot, max_queue, n_ctx, n_batch, prefix_cache_bytes } = setup;
-        let engine = Engine::new(self.weights.clone(), backend, n_batch, n_ctx).expect("memory for short contexts");
+        let engine = Engine::for_slots(self.weights.clone(), backend, n_batch, n_ctx, n_slot)
+            .expect("memory for short contexts");
         let options = ServiceOptions { n_slot, max_queue, prefix_cache_bytes };
         Service::start(engine, self.tokenizer.clone(), options).expect("memory for short contexts")
     }
@@ -93,6 +99,9 @@ pub fn greedy(n: usize) -> GenerateOptions {
 pub fn drawn(n: usize, seed: u64) -> GenerateOptions {
     GenerateOptions { sampler: SamplerSpec { temperature: 1.0, seed, ..SamplerSpec::default() }, ..greedy(n) }
 }
+
+/// A token, the bits of its log-probability, and the likeliest tokens and theirs.
+pub type TokenBits = (u32, u64, Vec<(u32, u64)>);
 
 /// What came of a request.
 #[derive(Debug)]
@@ -117,7 +126,7 @@ impl Reply {
     }
 
     /// Every token, and the bits of its log-probabilities.
-    pub fn bits(&self) -> Vec<(u32, u64, Vec<(u32, u64)>)> {
+    pub fn bits(&self) -> Vec<TokenBits> {
         let top = |logprobs: &TokenLogprobs| logprobs.top.iter().map(|(id, p)| (*id, p.to_bits())).collect();
         let logprobs = self.logprobs.iter().map(|logprobs| (logprobs.logprob.to_bits(), top(logprobs)));
         self.ids.iter().zip(logprobs).map(|(&id, (logprob, top))| (id, logprob, top)).collect()
@@ -216,4 +225,61 @@ pub fn tokens(n: usize, most: u32, seed: u32) -> Vec<u32> {
         (state >> 8) % most
     };
     std::iter::repeat_with(next).take(n).collect()
+}
+
+/// Holds the engine thread, in the sinks of requests or in the backend, until it is opened.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Default)]
+struct GateState {
+    is_open: bool,
+    n_come: usize,
+}
+
+impl Gate {
+    /// Lets through who waits and who comes.
+    pub fn open(&self) {
+        self.0.0.lock().expect("nobody panics here").is_open = true;
+        self.0.1.notify_all();
+    }
+
+    /// Waits until somebody has come.
+    pub fn until_somebody_comes(&self) {
+        self.until(|state| state.n_come > 0);
+    }
+
+    /// Waits until it is open.
+    pub fn pass(&self) {
+        self.0.0.lock().expect("nobody panics here").n_come += 1;
+        self.0.1.notify_all();
+        self.until(|state| state.is_open);
+    }
+
+    fn until(&self, is_so: impl Fn(&GateState) -> bool) {
+        let state = self.0.0.lock().expect("nobody panics here");
+        let (state, _) = self.0.1.wait_timeout_while(state, PATIENCE, |state| !is_so(state)).expect("nobody panics");
+        assert!(is_so(&state), "nobody came to the gate, or nobody opened it");
+    }
+
+    /// For a request's sink: waits for the gate at events that pass, and never breaks.
+    pub fn at(&self, is_it: impl Fn(&Event) -> bool + Send + 'static) -> impl FnMut(&Event) -> bool + Send + 'static {
+        let gate = self.clone();
+        move |event| {
+            if is_it(event) {
+                gate.pass();
+            }
+            false
+        }
+    }
+}
+
+/// Submits a request whose sink does something first, and breaks when that says so.
+pub fn submit_through(
+    service: &Service,
+    prompt: &[u32],
+    options: GenerateOptions,
+    first: impl FnMut(&Event) -> bool + Send + 'static,
+) -> Pending {
+    try_submit(service, prompt, Work::Generate(options), first).expect("a good request")
 }
