@@ -107,3 +107,27 @@ fn work_is_counted_where_it_was_done() {
     expect("muser_http_replies_total{route=\"none\",status=\"404\"}", 1.0);
     assert!(samples["muser_kv_used_bytes"] > 0.0);
 }
+
+#[test]
+fn the_dashboard_shows_series_that_there_are() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/grafana.json");
+    let dashboard = std::fs::read_to_string(path).expect("it is there");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    // What is counted by reply has no series before the first.
+    server.get("/health").expect(200);
+    let samples = parse(&server.get("/metrics").text());
+    let mut shown = 0;
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        for target in panel["targets"].as_array().expect("targets") {
+            let expression = target["expr"].as_str().expect("an expression");
+            let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            for name in expression.split(|c| !is_of_name(c)).filter(|word| word.starts_with("muser_")) {
+                let is_there = samples.keys().any(|series| series.split('{').next() == Some(name));
+                assert!(is_there, "{name} of {expression}");
+                shown += 1;
+            }
+        }
+    }
+    assert!(shown > 20, "{shown} series");
+}
