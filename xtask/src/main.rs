@@ -93,7 +93,7 @@ enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Drive the release binary's server with clients that others wrote: openai, langchain-openai, curl, prometheus_client
+    /// Drive the release binary's server with clients that others wrote, such as openai, langchain-openai and curl
     Clients,
     /// Fetch what the tests need, run all of them, then the comparisons and the clients
     Test {

@@ -49,7 +49,8 @@ pub async fn complete(
             "finish_reason": choice.finish,
         })
     };
-    let mut document = head("chat.completion").document(choices.into_iter().enumerate().map(choice).collect());
+    let choices: Vec<_> = choices.into_iter().enumerate().map(choice).collect();
+    let mut document = head("chat.completion").document(&choices);
     document["usage"] = usage.json();
     Ok((headers, Json(document)).into_response())
 }
@@ -64,7 +65,7 @@ pub async fn apply_template(State(app): State<Arc<App>>, headers: HeaderMap, bod
         let headers = app.judge(&unknown)?;
         let template = template(app)?;
         let rendered = template.render(&conversation.messages, &conversation.options);
-        Ok((rendered.map_err(|error| conversation.refused(&error))?, headers))
+        Ok((rendered.map_err(|error| refused(&error))?, headers))
     })
     .await?;
     Ok((headers, Json(json!({"prompt": text}))).into_response())
@@ -128,21 +129,21 @@ impl Conversation {
     fn prompt(&self, app: &App) -> ApiResult<Vec<u32>> {
         let prompt = chat_prompt(template(app)?, &app.served.tokenizer, &self.messages, &self.options);
         prompt.map_err(|error| match error {
-            muser_engine::Error::Template(error) => self.refused(&error),
+            muser_engine::Error::Template(error) => refused(&error),
             muser_engine::Error::NothingRendered => {
                 ApiError::invalid("messages", "the chat template leaves out all that the messages say")
             }
             error => crate::answer::failed(&error),
         })
     }
+}
 
-    /// The reply where the template did not make a prompt. It is the messages' fault as far as can be told, but for what
-    /// the system did not give.
-    fn refused(&self, error: &TemplateError) -> ApiError {
-        match error {
-            TemplateError::Thread(_) => ApiError::internal(error.to_string()),
-            error => ApiError::invalid("messages", error.to_string()),
-        }
+/// The reply where the template did not make a prompt. It is the messages' fault as far as can be told, but for what the
+/// system did not give.
+fn refused(error: &TemplateError) -> ApiError {
+    match error {
+        TemplateError::Thread(_) => ApiError::internal(error.to_string()),
+        error => ApiError::invalid("messages", error.to_string()),
     }
 }
 

@@ -116,7 +116,7 @@ pub struct Head {
 
 impl Head {
     /// A document with these choices.
-    pub fn document(&self, choices: Value) -> Value {
+    pub fn document(&self, choices: &[Value]) -> Value {
         json!({
             "id": self.id,
             "object": self.object,

@@ -1,5 +1,6 @@
 //! A client that sees what is sent.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -55,10 +56,10 @@ impl Conversation {
     pub fn send(mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Self {
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         if !headers.iter().any(|(name, _)| *name == "Host") {
-            head += &format!("Host: {}\r\n", self.host);
+            let _ = write!(head, "Host: {}\r\n", self.host);
         }
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            let _ = write!(head, "{name}: {value}\r\n");
         }
         self.write(format!("{head}\r\n{body}").as_bytes());
         self

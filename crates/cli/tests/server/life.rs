@@ -27,7 +27,7 @@ fn open(server: &Server, body: &Value) -> Events {
     Conversation::open(server).send("POST", TEXT, &[], &body.to_string()).events()
 }
 
-fn cancelled(server: &Server) -> f64 {
+fn cancelled(server: &Server) -> u64 {
     server.metric("muser_requests_total{outcome=\"cancelled\"}")
 }
 
@@ -44,17 +44,17 @@ fn clients_that_vanish_in_the_queue_in_a_prompt_or_in_an_answer_take_nobody_with
         server.get("/slots").json().as_array().expect("an array").iter().any(|slot| slot["state"] == "prefill")
     });
     let queued = open(&server, &json!({"prompt": "queued", "max_tokens": 90_000}));
-    server.wait_until("one waits", |server| server.metric("muser_queue_depth") >= 1.0);
-    assert_eq!(cancelled(&server), 0.0);
+    server.wait_until("one waits", |server| server.metric("muser_queue_depth") >= 1);
+    assert_eq!(cancelled(&server), 0);
 
     drop(queued);
-    server.wait_until("nobody waits", |server| server.metric("muser_queue_depth") == 0.0);
+    server.wait_until("nobody waits", |server| server.metric("muser_queue_depth") == 0);
     assert_eq!(server.n_busy(), 3, "somebody else was ended");
     drop(in_prompt);
     server.wait_until("its slot is free", |server| server.n_busy() == 2);
     drop(answered);
     server.wait_until("its slot is free", |server| server.n_busy() == 1);
-    server.wait_until("all three are counted", |server| cancelled(server) == 3.0);
+    server.wait_until("all three are counted", |server| cancelled(server) == 3);
     for _ in 0..100 {
         let event = stays.next().expect("it goes on");
         assert!(event.contains("\"text\":\"a\""), "{event}");
@@ -70,7 +70,7 @@ fn a_client_that_waits_for_a_whole_reply_is_noticed_when_it_vanishes() {
     server.wait_until("it is being answered", |server| server.n_busy() == 1);
     drop(waits);
     server.wait_until("its slot is free", |server| server.n_busy() == 0);
-    assert_eq!(cancelled(&server), 1.0);
+    assert_eq!(cancelled(&server), 1);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_storm_of_clients_that_vanish_leaves_nothing_behind() {
         drop(storm);
     }
     server.wait_until("all slots are free", |server| server.n_busy() == 0);
-    server.wait_until("its own connection is the only one", |server| server.metric("muser_http_connections") == 1.0);
+    server.wait_until("its own connection is the only one", |server| server.metric("muser_http_connections") == 1);
     assert_eq!(server.complete(json!({"prompt": "b", "max_tokens": 2}))["text"], "aa");
 }
 
@@ -152,7 +152,7 @@ fn answers_that_outlast_the_time_for_a_shutdown_are_ended_and_say_so() {
         events.next().expect("it is being answered");
         let body = json!({"prompt": "queued", "max_tokens": 90_000, "temperature": 0}).to_string();
         let queued = Conversation::open(&server).send("POST", TEXT, &[], &body);
-        server.wait_until("one waits", |server| server.metric("muser_queue_depth") >= 1.0);
+        server.wait_until("one waits", |server| server.metric("muser_queue_depth") >= 1);
         server.signal(signal);
         let mut last = String::new();
         while let Some(event) = events.next() {

@@ -1,4 +1,5 @@
 //! What Prometheus reads.
+#![expect(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

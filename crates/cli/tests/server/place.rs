@@ -25,8 +25,8 @@ pub struct Server {
     child: Child,
     address: String,
     stderr: Option<JoinHandle<String>>,
-    /// The model, where it was made for this server.
-    _place: Option<Place>,
+    /// Keeps the model that was made for this server.
+    place: Option<Place>,
 }
 
 /// How a server has ended.
@@ -51,7 +51,7 @@ pub fn endless(args: &[&str]) -> Server {
     let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
     let place = Tiny::endless().with("tokenizer.chat_template", template).place();
     let mut server = Server::start(&place.path(), args);
-    server._place = Some(place);
+    server.place = Some(place);
     server
 }
 
@@ -84,7 +84,7 @@ impl Server {
             let _ = child.wait();
             panic!("it printed {line:?} and said: {}", stderr.join().unwrap_or_default());
         };
-        Self { address: address.to_owned(), child, stderr: Some(stderr), _place: None }
+        Self { address: address.to_owned(), child, stderr: Some(stderr), place: None }
     }
 
     /// Where it listens, as in `127.0.0.1:8080`.
@@ -122,11 +122,11 @@ impl Server {
         reply["tokens"].as_array().expect("an array").clone()
     }
 
-    /// A number of the metrics, by its name and labels.
-    pub fn metric(&self, name: &str) -> f64 {
+    /// A count of the metrics, by its name and labels.
+    pub fn metric(&self, name: &str) -> u64 {
         let page = self.get("/metrics").text();
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+        line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a whole number")
     }
 
     /// Waits until the condition holds, and fails if it does not come to.
@@ -137,10 +137,8 @@ impl Server {
             drop(over);
         });
         while !holds(self) {
-            match is_over.recv_timeout(Duration::from_millis(5)) {
-                Err(RecvTimeoutError::Disconnected) => panic!("it never came to that {what}"),
-                _ => continue,
-            }
+            let waited = is_over.recv_timeout(Duration::from_millis(5));
+            assert_ne!(waited, Err(RecvTimeoutError::Disconnected), "it never came to that {what}");
         }
         timer.thread().unpark();
     }
