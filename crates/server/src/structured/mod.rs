@@ -1,0 +1,20 @@
+//! Answers that follow a grammar: JSON, a JSON schema, or the form of a tool's call.
+//!
+//! A [`Grammar`] is compiled by [`Grammars`] into a [`GrammarConstraint`], which says before each token what may come next.
+//! The token is then sampled from what is left, so that every answer that ends by itself is one that the grammar describes.
+//! An answer that a token limit cuts off is a beginning of one.
+
+mod constraint;
+mod cost;
+mod error;
+mod grammar;
+mod grammars;
+mod response_format;
+mod schema;
+
+pub use constraint::GrammarConstraint;
+pub use error::GrammarError;
+pub use grammar::Grammar;
+pub use grammars::Grammars;
+pub use response_format::ResponseFormat;
+pub use schema::{JsonSchema, MAX_SCHEMA_BYTES};
