@@ -80,7 +80,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
             strict: args.strict,
         },
         scan: !args.no_scan,
-        plan: PlanOptions { n_ctx, n_slot: 1, n_batch },
+        plan: PlanOptions { n_ctx, n_slot: 1, n_batch, prefix_cache_bytes: 0 },
         force_pre: args.force_pre.clone(),
     };
     let loaded = load(path, &options).map_err(|error| exit::of_opening(error, args.force_pre.is_some()));

@@ -1,14 +1,14 @@
-//! A backend and a decoder, and the sessions they serve.
+//! A backend and a decoder, which run sessions.
 
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use muser_memory::Device;
-use muser_model::{Decoder, KvCache, LogitRows, Model, Span, TapSink};
+use muser_model::{Decoder, LogitRows, Model, Span, TapSink};
 use muser_ops::Backend;
 
-use crate::Error;
+use crate::{Error, Session};
 
 /// Tokens that are processed at once: enough to amortise reading a weight, few enough to stay in the cache and to answer an
 /// interrupt soon.
@@ -16,49 +16,9 @@ pub const DEFAULT_BATCH: NonZero<usize> = NonZero::new(256).unwrap();
 
 /// Runs sessions over a backend.
 pub struct Engine {
-    backend: Box<dyn Backend>,
-    decoder: Decoder,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) decoder: Decoder,
     n_ctx: usize,
-}
-
-/// One conversation: its tokens, and the keys and values computed from them.
-#[derive(Debug)]
-pub struct Session {
-    cache: KvCache,
-    tokens: Vec<u32>,
-}
-
-impl Session {
-    /// The tokens so far.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
-    /// Longest sequence it holds, in tokens.
-    pub fn n_ctx(&self) -> usize {
-        self.cache.n_ctx()
-    }
-
-    /// Forgets all tokens.
-    pub fn clear(&mut self) {
-        self.cache.clear();
-        self.tokens.clear();
-    }
-
-    /// Keeps what can be reused for a sequence that starts with `tokens`: the longest common start, if the cache can go
-    /// back that far, else nothing. At least the last of `tokens` is left to be processed, so that its logits are computed.
-    /// Returns the number of tokens kept.
-    ///
-    /// What is kept holds the bits that processing the same tokens again would give.
-    pub fn reuse(&mut self, tokens: &[u32]) -> usize {
-        let common = self.tokens.iter().zip(tokens).take_while(|(held, given)| held == given).count();
-        let kept = common.min(tokens.len().saturating_sub(1));
-        match self.cache.truncate(kept) {
-            Ok(true) => self.tokens.truncate(kept),
-            Ok(false) | Err(_) => self.clear(),
-        }
-        self.tokens.len()
-    }
 }
 
 /// Takes a token's index and its logits.
@@ -77,12 +37,26 @@ pub(crate) struct Advance<'a, 't> {
 }
 
 impl Engine {
-    /// An engine for sessions of up to `n_ctx` tokens, that processes up to `n_batch` tokens at once.
+    /// An engine for sessions of up to `n_ctx` tokens, that processes up to `n_batch` tokens of one of them at once.
     ///
     /// # Errors
     /// When the memory can't be had.
     pub fn new(model: Arc<Model>, backend: Box<dyn Backend>, n_batch: usize, n_ctx: usize) -> Result<Self, Error> {
-        let decoder = Decoder::new(model, backend.device(), n_batch.min(n_ctx), n_ctx)?;
+        Self::for_slots(model, backend, n_batch, n_ctx, 1)
+    }
+
+    /// An engine that processes up to `n_batch` tokens at once, of up to `n_slot` sessions of up to `n_ctx` tokens each.
+    ///
+    /// # Errors
+    /// When the memory can't be had.
+    pub fn for_slots(
+        model: Arc<Model>,
+        backend: Box<dyn Backend>,
+        n_batch: usize,
+        n_ctx: usize,
+        n_slot: usize,
+    ) -> Result<Self, Error> {
+        let decoder = Decoder::new(model, backend.device(), batch_rows(n_batch, n_ctx, n_slot), n_ctx)?;
         Ok(Self { backend, decoder, n_ctx })
     }
 
@@ -111,8 +85,12 @@ impl Engine {
     /// # Errors
     /// When the memory can't be had.
     pub fn session(&self) -> Result<Session, Error> {
-        let cache = KvCache::new(self.model().spec(), self.device(), self.n_ctx)?;
-        Ok(Session { cache, tokens: Vec::new() })
+        Session::new(self.model().spec(), self.device(), self.n_ctx)
+    }
+
+    /// Most tokens in one batch.
+    pub fn n_batch(&self) -> usize {
+        self.decoder.n_batch()
     }
 
     /// Appends `tokens` to a session, batch by batch.
@@ -171,6 +149,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Rows of a batch of up to `n_batch` tokens: no more than there can be tokens.
+pub(crate) fn batch_rows(n_batch: usize, n_ctx: usize, n_slot: usize) -> usize {
+    n_batch.min(n_ctx.saturating_mul(n_slot))
 }
 
 /// The sink for one call. A plain reborrow would tie the option's lifetime to the sink's.

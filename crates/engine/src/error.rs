@@ -1,8 +1,11 @@
 //! What can go wrong between a file and its text.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::perplexity::MIN_CHUNK;
+use crate::service::ConstraintError;
 
 /// Why a model could not be loaded, or a request not be served.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +105,41 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// The model computed hidden states that are not numbers.
+    #[error("the hidden state of token {pos} holds a value that is not finite: the weights or the state are damaged")]
+    StateNotFinite {
+        /// Position of the token.
+        pos: usize,
+    },
+    /// The batch that a request took part in failed.
+    #[error(transparent)]
+    Step(Arc<Error>),
+    /// What restricts an answer could not go on.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
+    /// Slots that a batch has no rows for.
+    #[error("{n_slot} slots, expected at least one and at most {n_batch}, a row of a batch for each")]
+    SlotCount {
+        /// Slots asked for.
+        n_slot: usize,
+        /// Rows of a batch.
+        n_batch: usize,
+    },
+    /// A thread that the system did not give.
+    #[error("could not start the engine thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The engine thread is busy with one step, or stuck.
+    #[error("the engine thread gave no answer within {timeout:?}")]
+    NoAnswer {
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+    /// The service was shut down.
+    #[error("the service has ended")]
+    ServiceEnded,
+    /// The engine thread is no more.
+    #[error("the engine thread panicked; the service has to be started again")]
+    EnginePanicked,
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,

@@ -33,6 +33,8 @@ pub enum Event<'a> {
 pub enum Finish {
     /// The model ended it.
     Stop,
+    /// The stop text with this index ended it.
+    StopString(usize),
     /// It has as many tokens as were asked for.
     Length,
     /// The context is full.
@@ -46,6 +48,7 @@ impl Finish {
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
+            Self::StopString(_) => "stop_string",
             Self::Length => "length",
             Self::ContextFull => "context",
             Self::Interrupted => "interrupted",

@@ -6,6 +6,7 @@ use muser_model::{Decoder, KvCache, ModelSpec};
 use muser_text::Tokenizer;
 
 use crate::Error;
+use crate::engine::batch_rows;
 use crate::error::BadModel;
 use crate::files::ModelFiles;
 use crate::loader::weight_bytes;
@@ -42,6 +43,8 @@ pub struct PlanOptions {
     pub n_slot: usize,
     /// Tokens processed at once.
     pub n_batch: usize,
+    /// Bytes of ended sessions that are kept for their prefixes.
+    pub prefix_cache_bytes: u64,
 }
 
 /// Plans a model's memory against what the machine has. Returns the context of each slot, and the plan.
@@ -73,7 +76,7 @@ fn request(
     options: PlanOptions,
     n_ctx: usize,
 ) -> Result<PlanRequest, Error> {
-    let memory = Decoder::memory(spec, options.n_batch.min(n_ctx), n_ctx)?;
+    let memory = Decoder::memory(spec, batch_rows(options.n_batch, n_ctx, options.n_slot), n_ctx)?;
     Ok(PlanRequest {
         weight_bytes: footprint.weight_bytes,
         table_bytes: footprint.table_bytes,
@@ -85,6 +88,6 @@ fn request(
         activation_bytes_per_position: 0,
         staging_bytes: memory.staging_bytes,
         draft_bytes: 0,
-        snapshot_bytes: 0,
+        snapshot_bytes: options.prefix_cache_bytes,
     })
 }

@@ -101,7 +101,7 @@ impl Default for SamplerSpec {
 }
 
 impl SamplerSpec {
-    fn check(&self) -> Result<(), SamplerError> {
+    pub(crate) fn check(&self) -> Result<(), SamplerError> {
         let fraction = 0.0..=1.0;
         let shift = -100.0..=100.0;
         for (name, value, is_good, expected) in [
@@ -338,9 +338,18 @@ pub fn logprob_of(logits: &[f32], id: u32) -> f64 {
 /// The `k` likeliest tokens of `logits`, `(n_vocab)`, and the natural logarithms of their probabilities over all of
 /// them; the likeliest first, among equals the lowest id first. Fewer if there are fewer logits.
 pub fn log_softmax_top(logits: &[f32], k: usize) -> Vec<(u32, f64)> {
+    top_given_sum(logits, k, log_sum_exp(logits))
+}
+
+/// [`logprob_of`] and [`log_softmax_top`] in one.
+pub(crate) fn log_softmax_of_and_top(logits: &[f32], id: u32, k: usize) -> (f64, Vec<(u32, f64)>) {
+    let log_sum = log_sum_exp(logits);
+    (f64::from(logits[id as usize]) - log_sum, top_given_sum(logits, k, log_sum))
+}
+
+fn top_given_sum(logits: &[f32], k: usize, log_sum: f64) -> Vec<(u32, f64)> {
     let mut candidates = Vec::new();
     top(logits, k, &mut candidates);
-    let log_sum = log_sum_exp(logits);
     candidates.iter().map(|candidate| (candidate.id, f64::from(candidate.logit) - log_sum)).collect()
 }
 

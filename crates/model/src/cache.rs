@@ -65,19 +65,82 @@ impl KvCache {
         if self.broken {
             return Err(Error::BrokenCache);
         }
-        if pos >= self.end() {
-            return Ok(pos == self.end());
-        }
-        let holds = |(plane, window): (&KvPlane, &Option<usize>)| {
-            plane.origin_logical() <= window.map_or(0, |window| (pos + 1).saturating_sub(window))
-        };
-        if !self.planes.iter().zip(&self.windows).all(holds) {
+        if !self.reaches(pos) {
             return Ok(false);
         }
         for plane in &mut self.planes {
             plane.truncate(pos)?;
         }
         Ok(true)
+    }
+
+    /// Whether a sequence can go on from position `pos`: there are as many tokens, and every layer still holds what the
+    /// token at `pos` sees.
+    pub fn reaches(&self, pos: usize) -> bool {
+        !self.broken && (self.reach()..=self.end()).contains(&pos)
+    }
+
+    /// The first position that a sequence can go on from: 0, unless a sliding layer has overwritten rows.
+    pub fn reach(&self) -> usize {
+        let reach = |(plane, window): (&KvPlane, &Option<usize>)| match (plane.origin_logical(), window) {
+            (0, _) => 0,
+            (origin, Some(window)) => origin + window - 1,
+            // A global layer holds all, or the cache would be full.
+            (_, None) => self.end(),
+        };
+        self.planes.iter().zip(&self.windows).map(reach).max().unwrap_or(0)
+    }
+
+    /// Becomes a copy of the first `pos` tokens of `other`, whose context may be longer or shorter, if
+    /// [`other` reaches](Self::reaches) that far. Going on from here gives the bits that going on from there would.
+    /// Returns whether it was copied; if not, nothing has changed.
+    ///
+    /// # Errors
+    /// When `other` is another model's, or the context is too short. Nothing has changed then.
+    pub fn copy_from(&mut self, other: &Self, pos: usize) -> Result<bool, Error> {
+        let shape = |plane: &KvPlane| (plane.geometry().n_head_kv, plane.geometry().head_dim);
+        let is_alike = self.windows == other.windows
+            && self.planes.iter().zip(&other.planes).all(|(plane, other)| shape(plane) == shape(other));
+        if !is_alike {
+            return Err(Error::ForeignCache);
+        }
+        if pos > self.n_ctx {
+            return Err(Error::ContextFull { held: 0, more: pos, n_ctx: self.n_ctx });
+        }
+        if !other.reaches(pos) {
+            return Ok(false);
+        }
+        self.clear();
+        self.broken = true;
+        for (plane, other) in self.planes.iter_mut().zip(&other.planes) {
+            let first = other.origin_logical().max(pos.saturating_sub(plane.capacity()));
+            plane.copy_from(other, first..pos)?;
+        }
+        self.broken = false;
+        Ok(true)
+    }
+
+    /// Bytes that a cache for `n_ctx` tokens takes.
+    ///
+    /// # Errors
+    /// When a size has no representation.
+    pub fn planned_bytes(spec: &ModelSpec, n_ctx: usize) -> Result<u64, Error> {
+        let mut size_bytes = 0u64;
+        for layer in Self::layers(spec) {
+            size_bytes = size_bytes.saturating_add(layer.geometry(n_ctx).size_bytes()?);
+        }
+        Ok(size_bytes)
+    }
+
+    /// Bytes that it takes, in whole pages.
+    pub fn size_bytes(&self) -> u64 {
+        self.planes.iter().map(KvPlane::device_size_bytes).sum()
+    }
+
+    /// Bytes of the keys and values that it holds.
+    pub fn held_bytes(&self) -> u64 {
+        let row_bytes = |plane: &KvPlane| 2 * size_of::<u16>() * plane.geometry().row_len();
+        self.planes.iter().map(|plane| (plane.len() * row_bytes(plane)) as u64).sum()
     }
 
     /// The planes, first layer to last.

@@ -1,12 +1,13 @@
 //! The one decoder: runs any list of layers over a batch of tokens.
 
 mod activations;
+mod output;
 
 use std::sync::Arc;
 
 use muser_memory::{Arena, Device, KvGeometry, KvPlane};
 use muser_ops::{
-    Add, Append, Attention, AttentionSpan, Backend, Cap, Checked, Embed, Gated, Gather, Heads, Norm, NormRows, Product,
+    Add, Append, Attention, AttentionSpan, Backend, Checked, Embed, Gated, Gather, Heads, Norm, NormRows, Product,
     Project, Rope, Rows, RowsMut,
 };
 
@@ -16,7 +17,7 @@ use crate::weights::{LayerWeights, VectorRef};
 use crate::{Error, KvCache, Model, ModelSpec};
 use activations::{Activations, RopeTable};
 
-/// Which tokens of a span get logits.
+/// Which tokens of a span are selected for [`Decoder::logits`] or [`Decoder::hidden`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogitRows {
     /// None: the span only fills the cache.
@@ -33,7 +34,7 @@ pub struct Span<'a> {
     pub tokens: &'a [u32],
     /// The sequence's keys and values.
     pub cache: &'a mut KvCache,
-    /// Which of the tokens get logits.
+    /// Which of the tokens are selected.
     pub logits: LogitRows,
 }
 
@@ -112,7 +113,7 @@ impl Decoder {
     }
 
     /// Runs the model over the spans' tokens and appends them to their caches. Returns how many tokens were selected for
-    /// [`logits`](Self::logits).
+    /// [`logits`](Self::logits) and [`hidden`](Self::hidden).
     ///
     /// # Errors
     /// When the batch is empty or too large, a token is not in the vocabulary, logits are asked of a token that is not
@@ -166,48 +167,6 @@ impl Decoder {
             })?)?;
         }
         Ok(pass.backend.synchronize()?)
-    }
-
-    /// Number of selected tokens whose logits are computed at once.
-    pub fn n_logit_rows(&self) -> usize {
-        self.activations.n_logit_rows
-    }
-
-    /// The logits of `n` of the tokens that the last [`forward`](Self::forward) selected, from the `first` on.
-    /// Shape: `(n, n_vocab)`.
-    ///
-    /// # Errors
-    /// When there are not that many, `n` exceeds [`n_logit_rows`](Self::n_logit_rows), or the backend fails.
-    pub fn logits(
-        &mut self,
-        backend: &mut dyn Backend,
-        first: usize,
-        n: usize,
-        taps: Option<&mut dyn TapSink>,
-    ) -> Result<&mut [f32], Error> {
-        let (spec, weights, arena) = (self.model.spec(), self.model.weights(), self.model.arena());
-        let selected = Rows::new(&self.activations.selected, self.selected.len(), spec.n_embd)?;
-        let logits = &mut self.activations.logits;
-        backend.project(Checked::new(Project {
-            x: selected.slice(first, n)?,
-            norm: Some(Norm { weight: Some(weights.output_norm.bind(arena)?), eps: spec.output_eps }),
-            products: &mut [Product {
-                weight: weights.output().bind(arena)?,
-                out: RowsMut::new(logits, n, spec.n_vocab)?,
-            }],
-        })?)?;
-        if spec.logit_cap.is_some() || spec.logit_scale.to_bits() != 1.0f32.to_bits() {
-            let x = RowsMut::new(logits, n, spec.n_vocab)?;
-            backend.cap(Checked::new(Cap { x, scale: spec.logit_scale, cap: spec.logit_cap })?)?;
-        }
-        backend.synchronize()?;
-        let logits = &mut logits.as_mut_slice()[..n * spec.n_vocab];
-        if let Some(taps) = taps {
-            for (row, &(span, pos)) in logits.chunks_exact(spec.n_vocab).zip(&self.selected[first..]) {
-                taps.record(TapPoint { tap: Tap::Logits, layer: None, span, pos }, row);
-            }
-        }
-        Ok(logits)
     }
 
     /// Checks everything that can be wrong with a batch.

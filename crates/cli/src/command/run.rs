@@ -201,7 +201,7 @@ impl Answer {
             counted(generation.n_generated, "token"),
             speed(generation.n_decoded(), generation.decode),
             match generation.finish {
-                Finish::Stop => "complete",
+                Finish::Stop | Finish::StopString(_) => "complete",
                 Finish::Length => "cut at the limit of -n",
                 Finish::ContextFull => "cut because the context is full",
                 Finish::Interrupted => "interrupted",

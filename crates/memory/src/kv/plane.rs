@@ -75,6 +75,11 @@ impl KvPlane {
         self.geometry.capacity()
     }
 
+    /// Bytes that the plane takes, K and V together, in whole pages.
+    pub fn device_size_bytes(&self) -> u64 {
+        (self.k.device_size_bytes() + self.v.device_size_bytes()) as u64
+    }
+
     /// Positions held.
     pub fn len(&self) -> usize {
         self.len
@@ -202,29 +207,40 @@ impl KvPlane {
         self.origin_physical = 0;
     }
 
-    /// Fills this empty plane with the rows of `other` from `from_pos` to its end. They sit at row `pos % capacity` of
-    /// this plane, whose capacity may differ. A batch behind a sliding window is staged so.
+    /// Fills this empty plane with the rows of `other` from `from_pos` to its end. A batch behind a sliding window is staged
+    /// so.
     ///
     /// # Errors
     ///
-    /// [`Error::KvNotEmpty`], [`Error::KvShape`] when heads differ, [`Error::KvNotHeld`] when `other` doesn't hold
-    /// `from_pos`, [`Error::KvOverCapacity`] when there are more rows than this plane has.
+    /// As [`copy_from`](Self::copy_from).
     pub fn copy_tail_from(&mut self, other: &Self, from_pos: usize) -> Result<()> {
+        self.copy_from(other, from_pos..other.end())
+    }
+
+    /// Fills this empty plane with the rows of `other` at `positions`. They sit at row `pos % capacity` of this plane, whose
+    /// capacity may differ.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KvNotEmpty`], [`Error::KvShape`] when heads differ, [`Error::KvNotHeld`] when `other` doesn't hold all of
+    /// these positions, [`Error::KvOverCapacity`] when there are more rows than this plane has.
+    pub fn copy_from(&mut self, other: &Self, positions: Range<usize>) -> Result<()> {
+        let Range { start, end } = positions;
         self.check_empty()?;
         self.check_same_heads(other)?;
-        other.check_held(from_pos, other.end())?;
-        let n_rows = other.end() - from_pos;
+        other.check_held(start, end)?;
+        let n_rows = end - start;
         if n_rows > self.capacity() {
             return Err(Error::KvOverCapacity { n_rows, capacity: self.capacity() });
         }
-        self.anchor(from_pos)?;
+        self.anchor(start)?;
         self.len = n_rows;
 
-        let mut pos = from_pos;
-        while pos < other.end() {
+        let mut pos = start;
+        while pos < end {
             // Up to the end of a lane block, in which neither ring wraps: capacities are whole blocks, and a position has
             // the same lane in both.
-            let n = (KV_LANES - pos % KV_LANES).min(other.end() - pos);
+            let n = (KV_LANES - pos % KV_LANES).min(end - pos);
             let from_row = other.row_ahead(pos - other.origin_logical);
             let to_row = self.row_ahead(pos - self.origin_logical);
             self.copy_rows(to_row, other, from_row, n);

@@ -88,6 +88,9 @@ enum Step {
     Export(usize),
     /// Go on with a copy of the last positions in a plane of so many rows.
     CopyTail(usize, usize),
+    /// Go on with a copy of the positions that begin so far before the end, up to so many of them, in a plane of as many
+    /// rows.
+    Copy(usize, usize),
     Reset,
     Anchor(usize),
 }
@@ -110,6 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..=CAPACITY).prop_map(Step::RollBack),
         2 => (0..=CAPACITY).prop_map(Step::Export),
         2 => (0..=CAPACITY, 1..=5 * CAPACITY).prop_map(|(n, rows)| Step::CopyTail(n, rows)),
+        2 => (0..=CAPACITY, 1..=CAPACITY).prop_map(|(n, rows)| Step::Copy(n, rows)),
         1 => Just(Step::Reset),
         1 => (0..1000_usize).prop_map(Step::Anchor),
     ]
@@ -147,6 +151,17 @@ fn take(step: &Step, seed: usize, plane: &mut KvPlane, model: &mut Model) {
             *plane = copy;
             model.held.drain(..model.held.len() - n);
             model.origin = end - n;
+        }
+        Step::Copy(n, rows) => {
+            let mut copy = self::plane(rows);
+            let first = model.held.len() - n.min(model.held.len());
+            let rows = rows.min(model.held.len() - first);
+            let start = model.origin + first;
+            copy.copy_from(plane, start..start + rows).unwrap();
+            *plane = copy;
+            model.held.truncate(first + rows);
+            model.held.drain(..first);
+            model.origin = start;
         }
         Step::Reset => {
             plane.reset();

@@ -1,0 +1,116 @@
+//! Ended sessions, kept for what later prompts have in common with them.
+
+use std::collections::VecDeque;
+
+use muser_memory::Device;
+use muser_model::{KvCache, ModelSpec};
+
+use super::reuse::LEAST_COPIED;
+use super::status::PrefixCacheStatus;
+use crate::Session;
+
+/// How many dropped sequences are remembered, to tell a miss by the budget from others.
+const MOST_DROPPED: usize = 64;
+
+/// Copies of sessions within a budget. The one that was not used for longest goes first.
+pub(super) struct PrefixCache {
+    /// The least recently used first.
+    entries: Vec<Entry>,
+    size_bytes: u64,
+    budget_bytes: u64,
+    /// Tokens of sequences that had no room, the oldest first.
+    dropped: VecDeque<Vec<u32>>,
+}
+
+/// A session as long as what it holds.
+pub(super) struct Entry {
+    session: Session,
+    size_bytes: u64,
+}
+
+impl Entry {
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn new(session: &Session, spec: &ModelSpec, device: &Device) -> Option<Self> {
+        let n_held = session.tokens().len();
+        let mut copy = Session::new(spec, device, n_held).ok()?;
+        copy.become_start_of(session, n_held);
+        let size_bytes = copy.cache.size_bytes();
+        (copy.tokens().len() == n_held).then_some(Self { session: copy, size_bytes })
+    }
+}
+
+/// Whether every place that one session can be gone on from, the other can, too.
+fn is_covered(one: &Session, other: &Session) -> bool {
+    other.tokens().starts_with(one.tokens()) && other.cache.reach() <= one.cache.reach()
+}
+
+impl PrefixCache {
+    pub(super) fn new(budget_bytes: u64) -> Self {
+        Self { entries: Vec::new(), size_bytes: 0, budget_bytes, dropped: VecDeque::new() }
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn dropped(&self) -> impl Iterator<Item = &[u32]> {
+        self.dropped.iter().map(Vec::as_slice)
+    }
+
+    pub(super) fn status(&self) -> PrefixCacheStatus {
+        PrefixCacheStatus {
+            n_entries: self.entries.len(),
+            n_tokens: self.entries.iter().map(|entry| entry.session.tokens().len()).sum(),
+            size_bytes: self.size_bytes,
+            budget_bytes: self.budget_bytes,
+        }
+    }
+
+    /// Keeps a copy of what a session holds, if it is long enough to be of use and the budget has room for it.
+    pub(super) fn keep(&mut self, session: &Session, spec: &ModelSpec, device: &Device) {
+        let n_held = session.tokens().len();
+        if n_held < LEAST_COPIED || !session.reaches(n_held) {
+            return;
+        }
+        if let Some(at) = self.entries.iter().position(|entry| is_covered(session, &entry.session)) {
+            let entry = self.take(at);
+            self.put(entry);
+            return;
+        }
+        while let Some(at) = self.entries.iter().position(|entry| is_covered(&entry.session, session)) {
+            self.take(at);
+        }
+        let fits = KvCache::planned_bytes(spec, n_held).is_ok_and(|size_bytes| size_bytes <= self.budget_bytes);
+        match fits.then(|| Entry::new(session, spec, device)).flatten() {
+            Some(entry) => self.put(entry),
+            None => self.remember_dropped(session),
+        }
+    }
+
+    /// Takes an entry out.
+    pub(super) fn take(&mut self, at: usize) -> Entry {
+        let entry = self.entries.remove(at);
+        self.size_bytes -= entry.size_bytes;
+        entry
+    }
+
+    /// Puts an entry in as the one that was used last. Others make room for it.
+    pub(super) fn put(&mut self, entry: Entry) {
+        self.size_bytes += entry.size_bytes;
+        self.entries.push(entry);
+        while self.size_bytes > self.budget_bytes {
+            let oldest = self.take(0);
+            self.remember_dropped(&oldest.session);
+        }
+    }
+
+    fn remember_dropped(&mut self, session: &Session) {
+        if self.dropped.len() == MOST_DROPPED {
+            self.dropped.pop_front();
+        }
+        self.dropped.push_back(session.tokens().to_vec());
+    }
+}

@@ -1,0 +1,11 @@
+//! Many requests over one engine: the determinism contract, prefixes, ends of answers, cancellation, shutdown.
+
+mod backend;
+mod bits;
+mod control;
+mod embeddings;
+mod ends;
+mod faults;
+mod prefixes;
+mod support;
+mod windows;

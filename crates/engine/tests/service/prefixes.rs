@@ -1,0 +1,152 @@
+//! What is reused, where it comes from, and why not.
+
+use muser_engine::service::{Event, GenerateOptions, Miss, Service, Stats};
+use muser_tests::model::{MUSE, SMOLLM2};
+
+use crate::support::{Gate, Setup, ask, end, greedy, open, solo, submit, submit_through, tokens};
+
+fn forever() -> GenerateOptions {
+    GenerateOptions { max_tokens: None, ..greedy(0) }
+}
+
+fn misses(stats: &Stats) -> [u64; Miss::ALL.len()] {
+    Miss::ALL.map(|miss| stats.miss(miss).value())
+}
+
+#[test]
+fn a_conversation_goes_on_where_it_was() {
+    let model = open(SMOLLM2);
+    let service = model.serve(Setup::default());
+    let mut prompt = model.encode("Once upon a time there was");
+    for _ in 0..3 {
+        let reply = ask(&service, &prompt, greedy(10));
+        let held = prompt.len() + reply.ids.len() - 1;
+        prompt.extend(&reply.ids);
+        prompt.extend(model.encode(" And then"));
+        let reply = ask(&service, &prompt, greedy(10));
+        assert_eq!(reply.summary().n_reused, held);
+        assert_eq!(reply.bits(), solo(&model, 512, &prompt, greedy(10)).bits());
+        prompt.extend(&reply.ids);
+    }
+    end(&service);
+}
+
+#[test]
+fn a_start_in_common_is_copied_from_a_slot_that_works() {
+    let model = open(SMOLLM2);
+    let service = model.serve(Setup::default());
+    let common = tokens(60, 40_000, 1);
+    let beside = submit(&service, &[common.clone(), tokens(5, 40_000, 2)].concat(), forever());
+    beside.until(|event| matches!(event, Event::Token { .. }));
+    let prompt = [common, tokens(9, 40_000, 3)].concat();
+    let reply = ask(&service, &prompt, greedy(8));
+    assert_eq!(reply.summary().n_reused, 60);
+    assert_eq!(service.stats().prefix_copied_tokens.value(), 60);
+    assert_eq!(reply.bits(), solo(&model, 512, &prompt, greedy(8)).bits());
+    service.cancel(beside.id);
+    end(&service);
+}
+
+#[test]
+fn prompts_that_begin_alike_and_come_together_are_processed_once() {
+    for name in [SMOLLM2, MUSE[1]] {
+        let model = open(name);
+        let service = model.serve(Setup::default());
+        let common = tokens(200, 256, 4);
+        let prompts = [0, 1, 2, 3].map(|index| [common.clone(), tokens(3 * index, 256, 5)].concat());
+        // All are in slots before the first step.
+        let gate = Gate::default();
+        let pending = prompts.each_ref().map(|prompt| {
+            submit_through(
+                &service,
+                prompt,
+                greedy(6),
+                gate.at(|event| matches!(event, Event::Started { slot: 0, .. })),
+            )
+        });
+        gate.open();
+        let replies = pending.map(crate::support::Pending::reply);
+        for (prompt, reply) in prompts.iter().zip(&replies) {
+            assert_eq!(reply.bits(), solo(&model, 512, prompt, greedy(6)).bits(), "{name}");
+        }
+        // What all have in common once, and each one's own.
+        assert_eq!(service.stats().prefill_tokens.value(), 200 + 3 + 6 + 9, "{name}");
+        assert_eq!(replies.map(|reply| reply.summary().n_reused), [0, 200, 200, 200]);
+        end(&service);
+    }
+}
+
+#[test]
+fn an_ended_session_is_kept_when_its_slot_is_taken() {
+    let model = open(MUSE[0]);
+    let service = model.serve(Setup { n_slot: 1, ..Setup::default() });
+    let prompts: Vec<Vec<u32>> = (0..4).map(|seed| tokens(40, 256, seed)).collect();
+    let first: Vec<_> = prompts.iter().map(|prompt| ask(&service, prompt, greedy(8)).bits()).collect();
+    assert_eq!(misses(service.stats()), [4, 0, 0, 0, 0]);
+    for (prompt, first) in prompts.iter().zip(&first) {
+        let reply = ask(&service, prompt, greedy(8));
+        assert_eq!((reply.summary().n_reused, reply.bits()), (39, first.clone()));
+    }
+    assert_eq!(service.stats().prefix_copied_tokens.value(), 4 * 39);
+    assert_eq!(misses(service.stats()), [4, 0, 0, 0, 0]);
+    end(&service);
+}
+
+/// Bytes of the cache that a session of `n` tokens takes when it is kept.
+fn kept_bytes(service: &Service) -> u64 {
+    service.ping(crate::support::PATIENCE).expect("it lives");
+    service.status().prefix_cache.size_bytes
+}
+
+#[test]
+fn sessions_are_kept_within_the_budget_and_the_one_not_used_for_longest_goes() {
+    // No window, so that nothing is kept but what a slot loses.
+    let model = open(SMOLLM2);
+    let prompts: Vec<Vec<u32>> = (0..4).map(|seed| tokens(32, 40_000, seed)).collect();
+    let service = model.serve(Setup { n_slot: 1, ..Setup::default() });
+    ask(&service, &prompts[0], greedy(1));
+    ask(&service, &prompts[1], greedy(1));
+    let one = kept_bytes(&service);
+    end(&service);
+
+    let service = model.serve(Setup { n_slot: 1, prefix_cache_bytes: 2 * one, ..Setup::default() });
+    for prompt in &prompts {
+        ask(&service, prompt, greedy(1));
+        assert!(kept_bytes(&service) <= 2 * one);
+    }
+    // Kept are those before the last, which is in the slot; the first is gone.
+    assert_eq!(service.status().prefix_cache.n_entries, 2);
+    assert_eq!(ask(&service, &prompts[1], greedy(1)).summary().n_reused, 31);
+    assert_eq!(misses(service.stats()), [4, 0, 0, 0, 0]);
+    assert_eq!(ask(&service, &prompts[0], greedy(1)).summary().n_reused, 0);
+    assert_eq!(service.stats().miss(Miss::Budget).value(), 1);
+    end(&service);
+}
+
+#[test]
+fn a_start_too_short_to_be_worth_a_copy_is_processed_again() {
+    let model = open(MUSE[1]);
+    let service = model.serve(Setup::default());
+    ask(&service, &tokens(40, 256, 1), greedy(1));
+    let prompt = [tokens(15, 256, 1), tokens(20, 256, 2)].concat();
+    assert_eq!(ask(&service, &prompt, greedy(1)).summary().n_reused, 0);
+    assert_eq!(service.stats().miss(Miss::TooShort).value(), 1);
+    // All that there is of a short prompt is reused.
+    ask(&service, &tokens(5, 256, 3), greedy(1));
+    assert_eq!(ask(&service, &tokens(5, 256, 3), greedy(1)).summary().n_reused, 4);
+    end(&service);
+}
+
+#[test]
+fn a_slot_that_would_lose_much_is_left_alone_while_another_is_unused() {
+    let model = open(SMOLLM2);
+    let service = model.serve(Setup { n_slot: 2, prefix_cache_bytes: 0, ..Setup::default() });
+    let (long, short) = (tokens(100, 40_000, 1), [tokens(30, 40_000, 1), tokens(4, 40_000, 2)].concat());
+    ask(&service, &long, greedy(1));
+    let reply = submit(&service, &short, greedy(1));
+    let Event::Started { slot, n_reused, .. } = reply.next() else { panic!("it starts first") };
+    assert_eq!((slot, n_reused), (1, 30));
+    reply.reply();
+    assert_eq!(ask(&service, &long, greedy(1)).summary().n_reused, 99);
+    end(&service);
+}
