@@ -3,5 +3,6 @@
 
 mod field;
 pub mod structured;
+pub mod tools;
 
 pub use field::FieldError;

@@ -18,7 +18,7 @@ fn schemas() -> Vec<Value> {
             "unit": {"enum": ["C", "F", "ÖÄ \"quoted\" 🦀"]},
             "days": {"type": "integer", "minimum": -3, "maximum": 120},
         }, "required": ["city", "unit"], "additionalProperties": false}),
-        json!({"type": "array", "items": {"type": ["number", "null"]}, "minItems": 1, "maxItems": 4}),
+        json!({"type": "array", "items": {"type": ["number", "null"], "minimum": -1e6, "maximum": 1e6}, "minItems": 1, "maxItems": 4}),
         json!({"$defs": {"node": {"type": "object", "properties": {
             "value": {"type": "integer"},
             "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
@@ -61,7 +61,7 @@ fn every_random_answer_under_a_schema_parses_and_validates() {
 #[test]
 fn a_text_of_the_schema_is_let_through_in_any_cut_into_tokens() {
     let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
-    let text = "{\"text\": \"naïve 日本語 🦀👩‍👩‍👧 \\u00e9\\n\"}";
+    let text = "{\"text\": \"naïve 日本語 🦀👩‍👩‍👧 \\u0001\\n\"}";
     for tokenizer in tokenizers() {
         let compiled = Grammars::new(tokenizer.clone()).compile(&Grammar::of_json(&JsonSchema::new(&schema).unwrap()));
         let compiled = compiled.unwrap();
@@ -188,7 +188,7 @@ fn a_schema_that_would_take_too_long_is_refused_before_it_does() {
         (json!({"anyOf": strings(32, "a"), "oneOf": strings(32, "b")}), "1024 or more ways"),
         (json!({"$defs": {"b": {"anyOf": strings(8, "b"), "enum": vec!["x"; 16]}}, "items": link}), "ways"),
         (json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"enum": [1, 2]}]}}, "allOf": [
-            {"$ref": "#/$defs/a"}, {"enum": vec![1; 600]}]}), "1200"),
+            {"$ref": "#/$defs/a"}, {"enum": vec![1; 600]}]}), "1204 or more ways"),
     ] {
         let refused = grammars.compile(&Grammar::of_json(&JsonSchema::new(&schema).unwrap()));
         let Err(GrammarError::Refused(message)) = refused else { panic!("{schema} is not refused: {refused:?}") };

@@ -50,9 +50,9 @@ fn first_line(error: &dyn std::fmt::Display) -> String {
     // Where the text stands in the grammar around the schema, and how the compiler could be told to do otherwise, are of no
     // use to a client.
     line = line.rsplit_once("failed to compile JSON schema: ").map_or(line, |(_, reason)| reason);
-    line = line.split(" without 'referencing' feature").next().unwrap_or(line);
     line = line.split(". Enable ").next().unwrap_or(line);
     let reason = if line.ends_with(':') { lines.find_map(|line| line.strip_prefix("error: ")) } else { None };
     let whole = reason.map_or_else(|| line.to_owned(), |reason| format!("{line} {reason}"));
+    let whole = whole.replace(" without 'referencing' feature", "");
     whole.chars().take(MAX_MESSAGE_CHARS).collect()
 }

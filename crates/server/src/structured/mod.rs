@@ -15,6 +15,8 @@ mod schema;
 pub use constraint::GrammarConstraint;
 pub use error::GrammarError;
 pub use grammar::Grammar;
+pub(crate) use grammar::{escape, literal, regex, token};
 pub use grammars::Grammars;
 pub use response_format::ResponseFormat;
+pub(crate) use response_format::is_name;
 pub use schema::{JsonSchema, MAX_SCHEMA_BYTES};
