@@ -25,7 +25,7 @@ const fn unsafe_rule(name: &'static str, level: u8, forbidden: &'static [&'stati
 }
 
 /// One line for each package of the workspace. Developer packages are above everything.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     rule("muser-gguf", 1, &["rustix", "libc", "memmap2"]),
     rule("muser-quant", 1, &["rustix", "libc"]),
     unsafe_rule("muser-memory", 1, &["tokio", "serde", "serde_json"]),
@@ -34,6 +34,7 @@ const RULES: [Rule; 11] = [
     unsafe_rule("muser-cpu", 3, &["muser-gguf", "muser-text"]),
     rule("muser-model", 3, &["muser-text", "rustix", "libc"]),
     rule("muser-engine", 4, &["muser-cpu", "muser-gpu", "tokio", "axum", "hyper"]),
+    rule("muser-server", 5, &["muser-cpu", "muser-gpu", "muser-memory", "muser-model", "muser-ops", "rustix", "libc"]),
     rule("muser-cli", 6, &[]),
     rule("muser-tests", 7, &[]),
     rule("xtask", 7, &[]),

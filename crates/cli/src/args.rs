@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod serve;
 mod split;
 
 use std::num::NonZero;
@@ -12,6 +13,7 @@ use muser_memory::LoadPolicy;
 
 pub use bench::BenchArgs;
 pub use doctor::DoctorArgs;
+pub use serve::{HttpArgs, LogFormat, ServeArgs};
 pub use split::SplitArgs;
 
 /// Runs language models from GGUF files, mapped once and computed on in place.
@@ -37,6 +39,10 @@ before it, over the full vocabulary.";
 pub enum Command {
     /// Stream an answer to a prompt, or chat interactively without one
     Run(RunArgs),
+    /// Answer requests over HTTP, as OpenAI's interface has them
+    ///
+    /// When the model is loaded, one line on standard output says where. Everything else goes to standard error.
+    Serve(ServeArgs),
     /// Show what a model file says
     Inspect(InspectArgs),
     /// Show what memory a model takes, before anything is loaded

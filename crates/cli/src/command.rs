@@ -7,6 +7,7 @@ pub mod perplexity;
 pub mod plan;
 pub mod run;
 pub mod score;
+pub mod serve;
 pub mod split;
 pub mod taps;
 pub mod tokenize;

@@ -72,6 +72,8 @@ fn code(error: &anyhow::Error) -> Option<u8> {
         } else if cause.is::<TapFileError>() {
             // Not 1, which says that two files differ.
             Some(BAD_MODEL)
+        } else if let Some(error) = cause.downcast_ref::<muser_server::Error>() {
+            code_of_server(error)
         } else if let Some(error) = cause.downcast_ref::<muser_memory::Error>() {
             code_of_memory(error)
         } else {
@@ -91,6 +93,7 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::ChunkTooShort { .. }
         | Error::TextTooShort { .. }
         | Error::Unsplittable(_)
+        | Error::SlotCount { .. }
         | Error::Exists { .. } => Some(USAGE),
         // A thread that the system does not give is nobody's fault.
         Error::Template(TemplateError::Thread(_)) => None,
@@ -106,6 +109,18 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::Template(_) => Some(BAD_MODEL),
         Error::Interrupted => Some(interrupt::EXIT_CODE),
         Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
+        _ => None,
+    }
+}
+
+fn code_of_server(error: &muser_server::Error) -> Option<u8> {
+    use muser_server::Error;
+    match error {
+        Error::KeyDemanded { .. }
+        | Error::KeyFile { .. }
+        | Error::KeyFileMode { .. }
+        | Error::BadKey { .. }
+        | Error::NoKey { .. } => Some(USAGE),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::getpgrp;
@@ -21,8 +22,12 @@ static LISTENING: AtomicBool = AtomicBool::new(false);
 /// Whether that work was asked to end.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
+/// What is done at the next signal, once.
+static ON_STOP: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
 /// Handles interrupts from now on. A first Ctrl-C asks the work that [listens](listen) to end; a second one, one that
-/// nobody listens for, and a request to terminate end the process, with the terminal as it is now.
+/// nobody listens for, and a request to terminate end the process, with the terminal as it is now. What has its own way to
+/// end is told by [`on_stop`] of either, once.
 ///
 /// # Errors
 /// When the handlers can't be installed, or no thread can be started for them.
@@ -31,6 +36,10 @@ pub fn catch() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     thread::Builder::new().name("muser-signals".into()).spawn(move || {
         for signal in &mut signals {
+            if let Some(stop) = ON_STOP.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                stop();
+                continue;
+            }
             let heard = signal == SIGINT && LISTENING.load(Ordering::SeqCst);
             if !heard || ASKED.swap(true, Ordering::SeqCst) {
                 terminal.iter().for_each(restore);
@@ -47,6 +56,11 @@ fn restore(terminal: &Termios) {
         // The process ends anyway; there is nobody left to tell.
         let _ = tcsetattr(stdin(), OptionalActions::Now, terminal);
     }
+}
+
+/// Has the next Ctrl-C or request to terminate do this, and nothing else.
+pub fn on_stop(stop: impl FnOnce() + Send + 'static) {
+    *ON_STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(stop));
 }
 
 /// Work that looks at [`asked`] until this is dropped. An earlier Ctrl-C is forgotten.

@@ -32,6 +32,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     muser_memory::report_bus_errors(exit::BAD_MODEL)?;
     match cli.command {
         Command::Run(args) => command::run::run(&args),
+        Command::Serve(args) => command::serve::run(&args),
         Command::Inspect(args) => command::inspect::run(&args),
         Command::Plan(args) => command::plan::run(&args),
         Command::Tokenize(args) => command::tokenize::run(args),

@@ -10,7 +10,7 @@ use muser_cpu::CpuBackend;
 use muser_cpu::caps::Tier;
 use muser_cpu::pool::physical_cores;
 use muser_engine::{Engine, LoadOptions, LoadReport, Loaded, PlanOptions, Session};
-use muser_memory::{Device, LoadProgress, Residency};
+use muser_memory::{Device, LoadProgress, Plan, Residency};
 use muser_ops::{Backend, Reference};
 use muser_text::Tokenizer;
 use muser_text::template::ChatTemplate;
@@ -56,8 +56,36 @@ pub enum Context {
     Tokens(usize),
 }
 
-/// Opens a model and makes an engine for it.
+/// What a command needs memory for, besides the model.
+#[derive(Clone, Copy)]
+pub struct Room {
+    pub context: Context,
+    /// Sessions.
+    pub n_slot: usize,
+    /// Bytes of ended sessions.
+    pub prefix_cache_bytes: u64,
+}
+
+/// A model, opened, with an engine that has no session yet.
+pub struct Prepared {
+    pub engine: Engine,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Option<ChatTemplate>,
+    pub plan: Plan,
+    pub report: LoadReport,
+}
+
+/// Opens a model and makes an engine with one session for it.
 pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> {
+    let room = Room { context, n_slot: 1, prefix_cache_bytes: 0 };
+    let Prepared { engine, tokenizer, template, report, .. } = prepare(path, args, room)?;
+    let session = engine.session().with_context(|| making_room(engine.n_ctx()))?;
+    Ok(Opened { engine, session, tokenizer, template, report })
+}
+
+/// Opens a model and makes an engine for it.
+pub fn prepare(path: &Path, args: &EngineArgs, room: Room) -> Result<Prepared> {
+    let Room { context, n_slot, prefix_cache_bytes } = room;
     let n_ctx = match context {
         Context::Asked(Ctx::Auto) => None,
         Context::Asked(Ctx::Tokens(tokens)) => Some(tokens.get()),
@@ -80,11 +108,11 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
             strict: args.strict,
         },
         scan: !args.no_scan,
-        plan: PlanOptions { n_ctx, n_slot: 1, n_batch, prefix_cache_bytes: 0 },
+        plan: PlanOptions { n_ctx, n_slot, n_batch, prefix_cache_bytes },
         force_pre: args.force_pre.clone(),
     };
     let loaded = load(path, &options).map_err(|error| exit::of_opening(error, args.force_pre.is_some()));
-    let Loaded { model, tokenizer, template, n_ctx, report, .. } = loaded?;
+    let Loaded { model, tokenizer, template, n_ctx, plan, report } = loaded?;
     for key in &report.unknown_keys {
         warn(format_args!("{}: metadata key {key:?} is not known to this version and has no effect", path.display()));
     }
@@ -102,10 +130,12 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
     if let Residency::Refused { locked_bytes, wanted_bytes, reason } = &report.weights.residency {
         warn(format_args!("{locked_bytes} of {wanted_bytes} bytes are locked into memory: {reason}"));
     }
-    let room = || format!("making room for a context of {} (--ctx)", counted(n_ctx, "token"));
-    let engine = Engine::new(model, backend, n_batch, n_ctx).with_context(room)?;
-    let session = engine.session().with_context(room)?;
-    Ok(Opened { engine, session, tokenizer, template, report })
+    let engine = Engine::new(model, backend, n_batch, n_ctx).with_context(|| making_room(n_ctx))?;
+    Ok(Prepared { engine, tokenizer, template, plan, report })
+}
+
+fn making_room(n_ctx: usize) -> String {
+    format!("making room for a context of {} (--ctx)", counted(n_ctx, "token"))
 }
 
 /// How many threads compute.

@@ -63,7 +63,7 @@ fn parse_prefix(prefix: OsString) -> Result<PathBuf, String> {
     }
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let wrong = || "expected a number of bytes above 0, such as 500M, 2G or 64MiB".to_owned();

@@ -1,60 +1,50 @@
 //! One answer under a grammar.
 
+use std::fmt;
+
 use llguidance::toktrie::SimpleVob;
 use llguidance::{Matcher, TokenParser};
-use muser_text::Tokenizer;
+use muser_engine::service::{Constraint, ConstraintError};
 
 use super::GrammarError;
 
 /// What may come next in one answer.
 pub struct GrammarConstraint {
     matcher: Matcher,
-    /// Tokens that end generation, sorted.
-    end_ids: Vec<u32>,
 }
 
 impl GrammarConstraint {
-    pub(super) fn new(parser: TokenParser, tokenizer: &Tokenizer) -> Self {
-        Self { matcher: Matcher::new(Ok(parser)), end_ids: tokenizer.end_of_generation_ids().to_vec() }
+    /// At the start of an answer.
+    pub fn new(parser: TokenParser) -> Self {
+        Self { matcher: Matcher::new(Ok(parser)) }
     }
 
     /// The same grammar at the same place for another answer; they share nothing.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self { matcher: self.matcher.deep_clone(), end_ids: self.end_ids.clone() }
+        Self { matcher: self.matcher.deep_clone() }
     }
+}
 
-    /// Sets the logits of all tokens that may not come next to negative infinity. // (`n_vocab`)
-    ///
-    /// # Errors
-    ///
-    /// [`GrammarError::Step`] when the grammar takes too many steps.
-    pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
+impl Constraint for GrammarConstraint {
+    fn mask(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
         let allowed = self.matcher.compute_mask_or_eos().map_err(|error| GrammarError::step(&error))?;
         mask(&allowed, logits);
         Ok(())
     }
 
-    /// Goes on by one token.
-    ///
-    /// # Errors
-    ///
-    /// [`GrammarError::Step`] when the token is not one that [`mask`](Self::mask) leaves.
-    pub fn accept(&mut self, id: u32) -> Result<(), GrammarError> {
-        if self.matcher.is_stopped() && self.end_ids.binary_search(&id).is_ok() {
-            return Ok(());
-        }
-        self.matcher.consume_token(id).map_err(|error| GrammarError::step(&error))
+    fn accept(&mut self, id: u32) -> Result<(), ConstraintError> {
+        self.matcher.consume_token(id).map_err(|error| GrammarError::step(&error))?;
+        Ok(())
     }
 
-    /// Whether nothing but the end may follow.
-    pub fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.matcher.is_stopped()
     }
 }
 
-impl std::fmt::Debug for GrammarConstraint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for GrammarConstraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GrammarConstraint").field("is_finished", &self.is_finished()).finish_non_exhaustive()
     }
 }

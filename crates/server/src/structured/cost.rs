@@ -14,6 +14,8 @@ const MAX_PATTERNS: usize = 64;
 /// Most properties of one object. Each that may be absent is a few possibilities more at every comma, of which the compiler
 /// takes 2,000.
 const MAX_PROPERTIES: usize = 400;
+/// Most objects in a schema, which is most of what is counted in work. Real schemas of 64 KiB have a thousand.
+const MAX_OBJECTS: usize = 2000;
 /// Most combinations of alternatives.
 const MAX_COMBINATIONS: usize = 1000;
 
@@ -22,10 +24,13 @@ const MAX_COMBINATIONS: usize = 1000;
 /// # Errors
 ///
 /// What is too much, in words.
-pub(super) fn check(schema: &Value) -> Result<(), String> {
-    let mut cost = Cost { root: schema, n_pattern: 0, n_combination: 0, widths: HashMap::new() };
+pub fn check(schema: &Value) -> Result<(), String> {
+    let mut cost = Cost { root: schema, n_object: 0, n_pattern: 0, n_combination: 0, widths: HashMap::new() };
     cost.visit(schema)?;
-    let Cost { n_pattern, n_combination, .. } = cost;
+    let Cost { n_object, n_pattern, n_combination, .. } = cost;
+    if n_object > MAX_OBJECTS {
+        return Err(format!("the schema has {n_object} objects; the limit is {MAX_OBJECTS}"));
+    }
     if n_pattern > MAX_PATTERNS {
         return Err(format!("the schema has {n_pattern} patterns; the limit is {MAX_PATTERNS}"));
     }
@@ -40,6 +45,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
 
 struct Cost<'a> {
     root: &'a Value,
+    n_object: usize,
     n_pattern: usize,
     n_combination: usize,
     /// Alternatives by reference; those being counted have one.
@@ -51,6 +57,7 @@ impl<'a> Cost<'a> {
     fn visit(&mut self, value: &'a Value) -> Result<(), String> {
         match value {
             Value::Object(fields) => {
+                self.n_object += 1;
                 self.n_pattern += usize::from(fields.get("pattern").is_some_and(Value::is_string));
                 self.n_pattern += len_of(fields, "patternProperties");
                 let n_property = len_of(fields, "properties");

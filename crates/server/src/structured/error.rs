@@ -1,8 +1,13 @@
 //! What can go wrong with a grammar.
 
+use std::fmt::Display;
+
+use muser_engine::service::ConstraintError;
+
+use crate::reply::ApiError;
+
 /// An error of a grammar or of an answer under it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum GrammarError {
     /// The vocabulary has no room in the trie.
     #[error("the vocabulary is too large for grammars: {n_vocab} tokens of {size_bytes} bytes, the limit is {max}")]
@@ -27,19 +32,37 @@ pub enum GrammarError {
 
 impl GrammarError {
     /// The compiler's own words, cut to one line: what follows is its state.
-    pub(super) fn refused(error: &dyn std::fmt::Display) -> Self {
+    pub fn refused(error: &dyn Display) -> Self {
         Self::Refused(first_line(error))
     }
 
-    pub(super) fn step(error: &dyn std::fmt::Display) -> Self {
+    /// As [`refused`](Self::refused), of a token.
+    pub fn step(error: &dyn Display) -> Self {
         Self::Step(first_line(error))
+    }
+
+    /// The reply to a request whose schema at `param` was to be compiled.
+    pub fn reply(&self, param: &str) -> ApiError {
+        match self {
+            Self::Refused(reason) => ApiError {
+                code: "unsupported_value",
+                ..ApiError::invalid(param, format!("`{param}` can't be enforced: {reason}"))
+            },
+            error => ApiError::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<GrammarError> for ConstraintError {
+    fn from(error: GrammarError) -> Self {
+        Self(Box::new(error))
     }
 }
 
 /// Most characters of a message that is another crate's.
 const MAX_MESSAGE_CHARS: usize = 300;
 
-fn first_line(error: &dyn std::fmt::Display) -> String {
+fn first_line(error: &dyn Display) -> String {
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut line = lines.next().unwrap_or("no reason given");

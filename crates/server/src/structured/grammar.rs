@@ -24,45 +24,46 @@ impl Grammar {
     }
 
     /// A value of a schema.
-    pub(crate) fn json(&mut self, schema: &JsonSchema) -> String {
+    pub fn json(&mut self, schema: &JsonSchema) -> String {
         self.schemas.push(schema.clone());
         format!("%json {}", schema.compiler_text())
     }
 
     /// Adds `name: body`.
-    pub(crate) fn rule(&mut self, name: &str, body: &str) {
+    pub fn rule(&mut self, name: &str, body: &str) {
         // A string takes all that is written to it.
         let _ = writeln!(self.text, "{name}: {body}");
     }
 
-    pub(super) fn text(&self) -> &str {
+    /// What the compiler reads.
+    pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The schemas in the text.
-    pub(super) fn schemas(&self) -> &[JsonSchema] {
+    pub fn schemas(&self) -> &[JsonSchema] {
         &self.schemas
     }
 }
 
 /// Exactly this text.
-pub(crate) fn literal(text: &str) -> String {
+pub fn literal(text: &str) -> String {
     // The language has JSON's strings.
     serde_json::Value::from(text).to_string()
 }
 
 /// A token that isn't text.
-pub(crate) fn token(id: u32) -> String {
+pub fn token(id: u32) -> String {
     format!("<[{id}]>")
 }
 
 /// A regular expression. The text must not contain line breaks.
-pub(crate) fn regex(pattern: &str) -> String {
+pub fn regex(pattern: &str) -> String {
     format!("/{}/", pattern.replace('/', "\\/"))
 }
 
 /// `pattern` with every character standing for itself.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
         if !(char.is_ascii_alphanumeric() || matches!(char, '_' | ' ' | '<' | '>')) {

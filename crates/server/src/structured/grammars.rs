@@ -6,6 +6,7 @@ use std::thread;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Logger, ParserFactory};
+use muser_engine::service::Constraint as _;
 use muser_text::Tokenizer;
 
 use super::cost;
@@ -59,11 +60,6 @@ impl Grammars {
         n_vocab * 64 + text_bytes * 20
     }
 
-    /// The vocabulary that grammars are about.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
     /// Compiles a grammar. Blocks for some milliseconds, and for the trie if it is the first.
     ///
     /// # Errors
@@ -88,7 +84,7 @@ impl Grammars {
         let capabilities = InferenceCapabilities::default();
         let parser = factory.create_parser_from_init_ext(grammar, Logger::new(0, 0), capabilities, limits());
         let parser = parser.map_err(|error| GrammarError::refused(&error))?;
-        let mut constraint = GrammarConstraint::new(parser, &self.tokenizer);
+        let mut constraint = GrammarConstraint::new(parser);
         // Some grammars that nothing satisfies are found only where something should follow.
         let first = constraint.mask(&mut vec![0.0; self.tokenizer.n_vocab()]);
         first.map_err(|_| GrammarError::Refused("nothing satisfies the schema".to_owned()))?;

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::reply::{ApiError, ApiResult};
+
 /// Longest schema, written without spaces. Reading one nests as deep as its chains of references are long, about 25 bytes
 /// of schema for each level.
 pub const MAX_SCHEMA_BYTES: usize = 64 << 10;
@@ -18,40 +20,38 @@ const OPTIONS_KEY: &str = "x-guidance";
 pub struct JsonSchema(Value);
 
 impl JsonSchema {
-    /// Checks what can be checked before compiling.
+    /// Checks what can be checked before compiling; the schema stands at `param`.
     ///
     /// # Errors
-    ///
-    /// What is wrong, in words.
-    pub fn new(schema: &Value) -> Result<Self, String> {
-        let Value::Object(fields) = schema else {
-            return Err(format!("must be a JSON schema, an object, not {}", kind(schema)));
+    /// It is no object, too long, or has a key that is not for clients.
+    pub fn new(param: &str, schema: Value) -> ApiResult<Self> {
+        let Value::Object(fields) = &schema else {
+            return Err(ApiError::out_of_range(param, &schema, "a JSON schema, as an object"));
         };
         if fields.contains_key(OPTIONS_KEY) {
-            return Err(format!("has the key {OPTIONS_KEY:?}, which is not supported"));
+            return Err(ApiError::unsupported(format!("{param}.{OPTIONS_KEY}"), "no such key"));
         }
         let size_bytes = schema.to_string().len();
         if size_bytes > MAX_SCHEMA_BYTES {
-            return Err(format!("is {size_bytes} bytes long without spaces; the limit is {MAX_SCHEMA_BYTES}"));
+            let message = format!("`{param}` takes {size_bytes} bytes without spaces; expected at most {MAX_SCHEMA_BYTES}");
+            return Err(ApiError::invalid(param, message));
         }
-        Ok(Self(schema.clone()))
+        Ok(Self(schema))
     }
 
-    /// The schema of a function's arguments: [`new`](Self::new), and objects only. Absent, there are no arguments.
+    /// The schema of a function's arguments, which are an object. Absent, there are none.
     ///
     /// # Errors
-    ///
-    /// What is wrong, in words.
-    pub fn of_arguments(schema: Option<&Value>) -> Result<Self, String> {
-        let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
+    /// As [`new`](Self::new), or it is not of an object.
+    pub fn of_arguments(param: &str, schema: Option<Value>) -> ApiResult<Self> {
+        let Some(schema) = schema else {
             return Ok(Self(json!({"type": "object", "properties": {}, "additionalProperties": false})));
         };
-        let Self(mut schema) = Self::new(schema)?;
-        let fields = schema.as_object_mut().expect("a schema is an object");
-        match fields.get("type") {
-            None => _ = fields.insert("type".to_owned(), json!("object")),
+        let Self(mut schema) = Self::new(param, schema)?;
+        match schema.get("type") {
+            None => schema["type"] = json!("object"),
             Some(ty) if ty == "object" => {}
-            Some(ty) => return Err(format!("has type {ty}; arguments are an object, so it must be \"object\"")),
+            Some(ty) => return Err(ApiError::out_of_range(format!("{param}.type"), ty, "\"object\"")),
         }
         Ok(Self(schema))
     }
@@ -67,20 +67,9 @@ impl JsonSchema {
     }
 
     /// The schema in the compiler's own form, with its options.
-    pub(super) fn compiler_text(&self) -> String {
+    pub fn compiler_text(&self) -> String {
         let mut fields: Map<String, Value> = self.0.as_object().cloned().unwrap_or_default();
         fields.insert(OPTIONS_KEY.to_owned(), json!({"whitespace_pattern": WHITESPACE}));
         Value::Object(fields).to_string()
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }

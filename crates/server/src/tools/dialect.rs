@@ -10,19 +10,19 @@ use super::format::{HERMES_CLOSE, HERMES_OPEN, MISTRAL_ARGUMENTS, MISTRAL_OPEN, 
 /// How a model is shown functions, and how it calls them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialect {
-    pub(super) format: ToolFormat,
+    pub format: ToolFormat,
     /// Whether the template shows functions to the model. Otherwise a message does.
-    pub(super) shows_tools: bool,
+    pub shows_tools: bool,
     /// Whether it writes an assistant's calls.
-    pub(super) writes_calls: bool,
+    pub writes_calls: bool,
     /// Whether it can write a message that has calls and no content.
-    pub(super) takes_no_content: bool,
+    pub takes_no_content: bool,
     /// Whether it writes the messages of tools.
-    pub(super) writes_results: bool,
+    pub writes_results: bool,
     /// Whether it writes a system message.
-    pub(super) has_system: bool,
+    pub has_system: bool,
     /// The format's marks that are control tokens in the vocabulary, not text.
-    pub(super) marks: Vec<(&'static str, u32)>,
+    pub marks: Vec<(&'static str, u32)>,
 }
 
 const NAME: &str = "probe_function";
@@ -81,7 +81,7 @@ impl Dialect {
     }
 
     /// The control token that a mark is.
-    pub(super) fn mark(&self, text: &str) -> Option<u32> {
+    pub fn mark(&self, text: &str) -> Option<u32> {
         self.marks.iter().find(|(mark, _)| *mark == text).map(|&(_, id)| id)
     }
 }

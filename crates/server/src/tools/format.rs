@@ -25,15 +25,15 @@ pub enum ToolFormat {
     Generic,
 }
 
-pub(super) const HERMES_OPEN: &str = "<tool_call>";
-pub(super) const HERMES_CLOSE: &str = "</tool_call>";
-pub(super) const PYTHON_TAG: &str = "<|python_tag|>";
-pub(super) const MISTRAL_OPEN: &str = "[TOOL_CALLS]";
-pub(super) const MISTRAL_ARGUMENTS: &str = "[ARGS]";
+pub const HERMES_OPEN: &str = "<tool_call>";
+pub const HERMES_CLOSE: &str = "</tool_call>";
+pub const PYTHON_TAG: &str = "<|python_tag|>";
+pub const MISTRAL_OPEN: &str = "[TOOL_CALLS]";
+pub const MISTRAL_ARGUMENTS: &str = "[ARGS]";
 
 impl ToolFormat {
     /// What a call begins with wherever it stands in an answer. Without one, a call is the whole answer.
-    pub(super) fn trigger(self) -> Option<&'static str> {
+    pub fn trigger(self) -> Option<&'static str> {
         match self {
             Self::Hermes => Some(HERMES_OPEN),
             Self::Mistral | Self::MistralNamed => Some(MISTRAL_OPEN),
@@ -42,12 +42,12 @@ impl ToolFormat {
     }
 
     /// The key of a call's arguments.
-    pub(super) fn arguments_key(self) -> &'static str {
+    pub fn arguments_key(self) -> &'static str {
         if self == Self::Llama { "parameters" } else { "arguments" }
     }
 
     /// Whether an answer can have more than one call.
-    pub(super) fn is_parallel(self) -> bool {
+    pub fn is_parallel(self) -> bool {
         !matches!(self, Self::Llama | Self::Generic)
     }
 }

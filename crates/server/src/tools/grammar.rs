@@ -2,8 +2,10 @@
 
 use super::format::{HERMES_CLOSE, HERMES_OPEN, MISTRAL_ARGUMENTS, MISTRAL_OPEN, PYTHON_TAG};
 use super::{Dialect, Tool, ToolChoice, ToolFormat, ToolUse};
-use crate::FieldError;
-use crate::structured::{Grammar, GrammarConstraint, GrammarError, Grammars, JsonSchema, escape, literal, regex, token};
+use crate::reply::{ApiError, ApiResult};
+use crate::structured::{
+    Grammar, GrammarConstraint, GrammarError, Grammars, JsonSchema, SCHEMA_PARAM, escape, literal, regex, token,
+};
 
 /// Most calls of one answer, so that a model that can't stop does.
 const MAX_CALLS: usize = 16;
@@ -25,12 +27,12 @@ impl Dialect {
         grammars: &Grammars,
         tools: &ToolUse,
         content: Option<&JsonSchema>,
-    ) -> Result<GrammarConstraint, FieldError> {
+    ) -> ApiResult<GrammarConstraint> {
         let grammar = match tools.choice {
             ToolChoice::Auto => self.auto(tools, content)?,
             ToolChoice::Required | ToolChoice::Named(_) => self.demanded(tools),
         };
-        grammars.compile(&grammar).map_err(|error| blame(grammars, tools, &error))
+        grammars.compile(&grammar).map_err(|error| blame(grammars, tools, content, &error))
     }
 
     fn demanded(&self, tools: &ToolUse) -> Grammar {
@@ -40,19 +42,18 @@ impl Dialect {
         grammar
     }
 
-    fn auto(&self, tools: &ToolUse, content: Option<&JsonSchema>) -> Result<Grammar, FieldError> {
+    fn auto(&self, tools: &ToolUse, content: Option<&JsonSchema>) -> ApiResult<Grammar> {
         let mut grammar = Grammar::default();
         let calls = self.calls(tools);
         match (self.format, content) {
             (ToolFormat::Generic, _) => {
-                let message = "is \"auto\", but the model's chat template knows no form of calls that an answer could be told \
-                               from; must be \"none\", \"required\" or a function";
-                return Err(FieldError::new("tool_choice", message));
+                let expected = "\"none\", \"required\" or a function: the model's chat template knows no form of calls that \
+                                answers could be told from";
+                return Err(ApiError::unsupported("tool_choice", expected));
             }
             (ToolFormat::Llama, Some(_)) => {
-                let message = "can't be JSON beside tools: this model's calls are JSON too. Let tool_choice be \"none\" or \
-                               \"required\"";
-                return Err(FieldError::new("response_format", message));
+                let expected = "text where `tool_choice` is \"auto\": this model's calls are JSON too";
+                return Err(ApiError::unsupported("response_format", expected));
             }
             (ToolFormat::Llama, None) => {
                 // Text is all that does not begin like a call.
@@ -159,11 +160,13 @@ fn llama_head(tool: &Tool) -> String {
 }
 
 /// Finds the field that a grammar could not be compiled for.
-fn blame(grammars: &Grammars, tools: &ToolUse, error: &GrammarError) -> FieldError {
-    for (index, tool) in tools.callable() {
-        if let Err(error) = grammars.compile(&Grammar::of_json(&tool.arguments)) {
-            return FieldError::new(format!("tools[{index}].function.parameters"), error.to_string());
+fn blame(grammars: &Grammars, tools: &ToolUse, content: Option<&JsonSchema>, error: &GrammarError) -> ApiError {
+    let parameters = tools.callable().map(|(index, tool)| (format!("tools[{index}].function.parameters"), &tool.arguments));
+    let schemas = parameters.chain(content.map(|schema| (SCHEMA_PARAM.to_owned(), schema)));
+    for (param, schema) in schemas {
+        if let Err(error) = grammars.compile(&Grammar::of_json(schema)) {
+            return error.reply(&param);
         }
     }
-    FieldError::new("tools", error.to_string())
+    error.reply("tools")
 }

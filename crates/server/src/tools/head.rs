@@ -8,7 +8,7 @@ const MAX_HEAD_BYTES: usize = 512;
 
 /// What a text is, as the beginning of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+pub enum Head {
     /// It may become one.
     Partial,
     /// It is none.
@@ -24,7 +24,7 @@ pub(super) enum Head {
 
 /// Where in an answer a call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// At the format's trigger, or at the answer's start.
     First,
     /// Behind a call, where the format goes on in a list.
@@ -33,7 +33,7 @@ pub(super) enum Place {
 
 impl Head {
     /// Looks at a text that starts where a call may.
-    pub(super) fn of(format: ToolFormat, place: Place, names: &[String], text: &str) -> Self {
+    pub fn of(format: ToolFormat, place: Place, names: &[String], text: &str) -> Self {
         let mut cursor = Cursor { text, at: 0 };
         match cursor.head(format, place, names) {
             Ok(name) => Self::Whole { name, arguments_at: cursor.at },

@@ -22,7 +22,7 @@ impl CallIds {
         }
     }
 
-    pub(super) fn next(&mut self) -> String {
+    pub fn next(&mut self) -> String {
         let mut id = self.prefix.to_owned();
         id.extend((0..self.len).map(|_| char::from(ALPHABET[(self.random() % ALPHABET.len() as u64) as usize])));
         id

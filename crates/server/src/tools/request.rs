@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::FieldError;
-use crate::structured::{JsonSchema, is_name};
+use crate::fields::{Fields, Unknown};
+use crate::reply::{ApiError, ApiResult};
+use crate::structured::JsonSchema;
 
 /// Most functions of a request.
-pub const MAX_TOOLS: usize = 128;
+const MAX_TOOLS: usize = 128;
 
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +21,7 @@ pub struct Tool {
 }
 
 /// Whether the model calls a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolChoice {
     /// It may answer or call.
     Auto,
@@ -42,30 +43,20 @@ pub struct ToolUse {
 }
 
 impl ToolUse {
-    /// Reads the three fields. Nothing is returned where the model is to know of no function: without `tools`, and with
+    /// Takes the three fields. Nothing is returned where the model is to know of no function: without `tools`, and with
     /// `tool_choice` `none`.
     ///
     /// # Errors
-    ///
-    /// What is missing, unknown or of the wrong type, by field.
-    pub fn parse(
-        tools: Option<&Value>,
-        tool_choice: Option<&Value>,
-        parallel: Option<&Value>,
-    ) -> Result<Option<Self>, FieldError> {
-        let [tools, tool_choice, parallel] = [tools, tool_choice, parallel].map(|it| it.filter(|it| !it.is_null()));
-        let tools = tools.map_or(Ok(Vec::new()), parse_tools)?;
-        let choice = parse_choice(tool_choice, &tools)?;
-        let parallel = match parallel {
-            None => true,
-            Some(Value::Bool(parallel)) => *parallel,
-            Some(_) => return Err(FieldError::new("parallel_tool_calls", "must be true or false")),
-        };
+    /// What of them is missing, unknown or of the wrong type.
+    pub fn take(fields: &mut Fields, unknown: &mut Unknown) -> ApiResult<Option<Self>> {
+        let tools = take_tools(fields, unknown)?;
+        let choice = take_choice(fields, &tools, unknown)?;
+        let parallel = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
         Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Self { tools, choice, parallel }))
     }
 
     /// The functions that may be called, with their places in the list.
-    pub(super) fn callable(&self) -> impl Iterator<Item = (usize, &Tool)> {
+    pub fn callable(&self) -> impl Iterator<Item = (usize, &Tool)> {
         let only = if let ToolChoice::Named(only) = self.choice { Some(only) } else { None };
         self.tools.iter().enumerate().filter(move |(index, _)| only.is_none_or(|only| only == *index))
     }
@@ -88,64 +79,72 @@ impl Tool {
     }
 }
 
-fn parse_tools(tools: &Value) -> Result<Vec<Tool>, FieldError> {
-    let Some(items) = tools.as_array().filter(|items| (1..=MAX_TOOLS).contains(&items.len())) else {
-        return Err(FieldError::new("tools", format!("must be an array of 1 to {MAX_TOOLS} functions")));
+fn take_tools(fields: &mut Fields, unknown: &mut Unknown) -> ApiResult<Vec<Tool>> {
+    let path = fields.path("tools");
+    let values = match fields.take("tools") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(values)) if values.len() <= MAX_TOOLS => values,
+        Some(other) => return Err(ApiError::out_of_range(path, &other, "an array of at most 128 functions")),
     };
-    let mut tools: Vec<Tool> = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let param = |name: &str| format!("tools[{index}]{name}");
-        let ty = item.get("type").unwrap_or(&Value::Null);
-        if ty != "function" {
-            return Err(FieldError::new(param(".type"), format!("is {ty}; must be \"function\"")));
-        }
-        let Some(function) = item.get("function").and_then(Value::as_object) else {
-            return Err(FieldError::new(param(".function"), "must be an object"));
-        };
-        let name = function.get("name").and_then(Value::as_str).filter(|name| is_name(name));
-        let Some(name) = name else {
-            let message = "must be 1 to 64 letters, digits, underscores or dashes";
-            return Err(FieldError::new(param(".function.name"), message));
-        };
+    let mut tools: Vec<Tool> = Vec::with_capacity(values.len());
+    for (index, value) in values.into_iter().enumerate() {
+        let mut item = Fields::of(format!("{path}[{index}]"), value)?;
+        is_function(&mut item)?;
+        let function = item.required("function", "an object")?;
+        let mut function = Fields::of(item.path("function"), function)?;
+        let name = function.name("name")?;
         if tools.iter().any(|tool| tool.name == name) {
-            return Err(FieldError::new(param(".function.name"), format!("{name:?} is there twice")));
+            let message = format!("`{}` is {name:?} for the second time", function.path("name"));
+            return Err(ApiError::invalid(function.path("name"), message));
         }
-        let description = match function.get("description") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(text)) => Some(text.clone()),
-            Some(_) => return Err(FieldError::new(param(".function.description"), "must be a string")),
-        };
-        if function.get("strict").is_some_and(|strict| !strict.is_null() && !strict.is_boolean()) {
-            return Err(FieldError::new(param(".function.strict"), "must be true or false"));
-        }
-        let arguments = JsonSchema::of_arguments(function.get("parameters"))
-            .map_err(|message| FieldError::new(param(".function.parameters"), message))?;
-        tools.push(Tool { name: name.to_owned(), description, arguments });
+        let description = function.string("description")?;
+        // Arguments are held to their schema either way.
+        function.boolean("strict")?;
+        let parameters = function.take("parameters");
+        let arguments = JsonSchema::of_arguments(&function.path("parameters"), parameters)?;
+        function.finish(unknown);
+        item.finish(unknown);
+        tools.push(Tool { name, description, arguments });
     }
     Ok(tools)
 }
 
 /// `None` is the choice to call nothing.
-fn parse_choice(choice: Option<&Value>, tools: &[Tool]) -> Result<Option<ToolChoice>, FieldError> {
-    const PARAM: &str = "tool_choice";
+fn take_choice(fields: &mut Fields, tools: &[Tool], unknown: &mut Unknown) -> ApiResult<Option<ToolChoice>> {
+    let path = fields.path("tool_choice");
     let demand = |choice| match tools {
-        [] => Err(FieldError::new(PARAM, "demands a call, but there are no tools")),
+        [] => Err(ApiError::invalid(&path, format!("`{path}` demands a call; expected `tools` with it"))),
         _ => Ok(Some(choice)),
     };
-    let Some(choice) = choice else { return Ok(Some(ToolChoice::Auto)) };
-    match choice.as_str() {
-        Some("none") => return Ok(None),
-        Some("auto") => return Ok(Some(ToolChoice::Auto)),
-        Some("required") => return demand(ToolChoice::Required),
-        _ => {}
+    match fields.take("tool_choice") {
+        None => Ok(Some(ToolChoice::Auto)),
+        Some(Value::String(choice)) => match choice.as_str() {
+            "none" => Ok(None),
+            "auto" => Ok(Some(ToolChoice::Auto)),
+            "required" => demand(ToolChoice::Required),
+            _ => {
+                let expected = "\"none\", \"auto\", \"required\" or a function";
+                Err(ApiError::out_of_range(path, &Value::String(choice), expected))
+            }
+        },
+        Some(choice) => {
+            let mut choice = Fields::of(&path, choice)?;
+            is_function(&mut choice)?;
+            let function = choice.required("function", "an object")?;
+            let mut function = Fields::of(choice.path("function"), function)?;
+            let name = function.name("name")?;
+            let Some(index) = tools.iter().position(|tool| tool.name == name) else {
+                let path = function.path("name");
+                return Err(ApiError::out_of_range(path, &Value::String(name), "the name of one of the tools"));
+            };
+            function.finish(unknown);
+            choice.finish(unknown);
+            demand(ToolChoice::Named(index))
+        }
     }
-    let expected = "must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": …}}";
-    let name = choice.pointer("/function/name").and_then(Value::as_str);
-    let Some(name) = name.filter(|_| choice.get("type").is_some_and(|ty| ty == "function")) else {
-        return Err(FieldError::new(PARAM, expected));
-    };
-    match tools.iter().position(|tool| tool.name == name) {
-        Some(index) => demand(ToolChoice::Named(index)),
-        None => Err(FieldError::new("tool_choice.function.name", format!("{name:?} is not one of the tools"))),
-    }
+}
+
+fn is_function(fields: &mut Fields) -> ApiResult<()> {
+    let kind = fields.required("type", "\"function\"")?;
+    if kind == "function" { Ok(()) } else { Err(ApiError::out_of_range(fields.path("type"), &kind, "\"function\"")) }
 }

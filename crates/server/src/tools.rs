@@ -12,15 +12,17 @@ mod dialect;
 mod format;
 mod grammar;
 mod head;
-mod history;
 mod id;
 mod parser;
 mod prompt;
+mod reply;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use dialect::Dialect;
 pub use format::ToolFormat;
-pub use history::parse_tool_calls;
 pub use id::CallIds;
-pub use parser::{CallParser, Delta, Reply, ReplyCall};
-pub use request::{MAX_TOOLS, Tool, ToolChoice, ToolUse};
+pub use parser::{CallParser, Delta};
+pub use reply::{Reply, ReplyCall};
+pub use request::{Tool, ToolChoice, ToolUse};

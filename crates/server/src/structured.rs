@@ -11,12 +11,12 @@ mod grammar;
 mod grammars;
 mod response_format;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 pub use constraint::GrammarConstraint;
 pub use error::GrammarError;
-pub use grammar::Grammar;
-pub(crate) use grammar::{escape, literal, regex, token};
+pub use grammar::{Grammar, escape, literal, regex, token};
 pub use grammars::Grammars;
-pub use response_format::ResponseFormat;
-pub(crate) use response_format::is_name;
-pub use schema::{JsonSchema, MAX_SCHEMA_BYTES};
+pub use response_format::{ResponseFormat, SCHEMA_PARAM};
+pub use schema::JsonSchema;

@@ -1,16 +1,18 @@
 //! Functions: requests, prompts, the grammar of calls, and calls in answers.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Random, allowed, decode, random_answer, tokenizer};
-use muser_server::structured::{GrammarConstraint, Grammars, JsonSchema};
-use muser_server::tools::{CallIds, CallParser, Delta, Dialect, Reply, ToolChoice, ToolFormat, ToolUse, parse_tool_calls};
+use muser_engine::service::Constraint as _;
 use muser_tests::model;
 use muser_text::template::{ChatTemplate, Message, RenderOptions, ToolCall};
 use muser_text::{Affixes, Special, Tokenizer};
 use serde_json::{Value, json};
+
+use super::{CallIds, CallParser, Delta, Dialect, Reply, ToolChoice, ToolFormat, ToolUse};
+use crate::fields::{Fields, Unknown};
+use crate::reply::ApiResult;
+use crate::structured::{GrammarConstraint, Grammars, JsonSchema};
+use crate::testing::{Random, allowed, decode, random_answer, tokenizer};
 
 /// Templates of each dialect, in the manner of the models that have them.
 mod templates {
@@ -34,9 +36,9 @@ mod templates {
     pub const MISTRAL_NAMED: &str = "{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}\
         {% for message in messages %}{{ message.content or '' }}{% for call in message.tool_calls %}\
         [TOOL_CALLS]{{ call.function.name }}[ARGS]{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}";
-    pub const LLAMA: &str = include_str!("../../text/tests/data/templates/llama3.jinja");
-    pub const SMOLLM2: &str = include_str!("../../text/tests/data/templates/smollm2.jinja");
-    pub const GEMMA: &str = include_str!("../../text/tests/data/templates/gemma.jinja");
+    pub const LLAMA: &str = include_str!("../../../text/tests/data/templates/llama3.jinja");
+    pub const SMOLLM2: &str = include_str!("../../../text/tests/data/templates/smollm2.jinja");
+    pub const GEMMA: &str = include_str!("../../../text/tests/data/templates/gemma.jinja");
 }
 
 fn template(source: &str) -> ChatTemplate {
@@ -59,8 +61,13 @@ fn functions() -> Value {
     json!([function("get_weather", &city), function("now", &json!({"type": "object", "additionalProperties": false}))])
 }
 
+fn take(tools: Value, choice: Value, parallel: Value) -> ApiResult<Option<ToolUse>> {
+    let fields = json!({"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel});
+    ToolUse::take(&mut Fields::of("", fields)?, &mut Unknown::default())
+}
+
 fn tool_use(choice: Value) -> ToolUse {
-    ToolUse::parse(Some(&functions()), Some(&choice), None).unwrap().unwrap()
+    take(functions(), choice, Value::Null).unwrap().unwrap()
 }
 
 fn ids(format: ToolFormat) -> CallIds {
@@ -362,7 +369,7 @@ fn where_the_model_may_choose_text_is_free_and_a_call_is_held_to_its_form() {
 
 #[test]
 fn a_schema_for_content_holds_beside_calls() {
-    let schema = JsonSchema::new(&json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+    let schema = JsonSchema::new("schema", json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
         "additionalProperties": false})).unwrap();
     for (text, expected) in [
         ("{\"a\": 7}", "{\"a\": 7}"),
@@ -378,10 +385,10 @@ fn a_schema_for_content_holds_beside_calls() {
     let grammars = Grammars::new(tokenizer.clone());
     let llama = dialect(templates::LLAMA, &tokenizer);
     let refused = llama.compile(&grammars, &tool_use(json!("auto")), Some(&schema)).unwrap_err();
-    assert_eq!(refused.param, "response_format");
+    assert_eq!(refused.param.as_deref(), Some("response_format"));
     let generic = dialect(templates::GEMMA, &tokenizer);
     let refused = generic.compile(&grammars, &tool_use(json!("auto")), None).unwrap_err();
-    assert_eq!(refused.param, "tool_choice");
+    assert_eq!(refused.param.as_deref(), Some("tool_choice"));
 }
 
 #[test]
@@ -392,7 +399,7 @@ fn without_parallel_calls_there_is_one() {
     let dialect = dialect(templates::HERMES, &tokenizer);
     let grammars = Grammars::new(tokenizer.clone());
     for (parallel, expected) in [(true, &*twice), (false, text)] {
-        let tools = ToolUse::parse(Some(&functions()), Some(&json!("required")), Some(&json!(parallel))).unwrap().unwrap();
+        let tools = take(functions(), json!("required"), json!(parallel)).unwrap().unwrap();
         let mut constraint = dialect.compile(&grammars, &tools, None).unwrap();
         assert_eq!(accepted(&mut constraint, &tokenizer, &twice), expected);
     }
@@ -402,24 +409,23 @@ fn without_parallel_calls_there_is_one() {
 fn a_function_whose_schema_is_not_supported_is_named() {
     let tokenizer = tokenizer(model::SMOLLM2);
     let tools = json!([function("a", &json!({})), function("b", &json!({"properties": {"x": {"not": {}}}}))]);
-    let tools = ToolUse::parse(Some(&tools), None, None).unwrap().unwrap();
+    let tools = take(tools, Value::Null, Value::Null).unwrap().unwrap();
     let refused = dialect(templates::HERMES, &tokenizer).compile(&Grammars::new(tokenizer.clone()), &tools, None).unwrap_err();
-    assert_eq!(refused.param, "tools[1].function.parameters");
+    assert_eq!(refused.param.as_deref(), Some("tools[1].function.parameters"));
     assert!(refused.message.contains("not"), "{}", refused.message);
 }
 
 #[test]
 fn the_request_is_read_or_refused_by_field() {
     let one = |function: Value| json!([{"type": "function", "function": function}]);
-    let parse = |tools: Value, choice: Value| ToolUse::parse(Some(&tools), Some(&choice), None);
-    assert_eq!(ToolUse::parse(None, None, None), Ok(None));
-    assert_eq!(parse(Value::Null, json!("auto")), Ok(None));
-    assert_eq!(parse(functions(), json!("none")), Ok(None));
+    let parse = |tools: Value, choice: Value| take(tools, choice, Value::Null);
+    for (tools, choice) in [(Value::Null, Value::Null), (json!([]), json!("auto")), (functions(), json!("none"))] {
+        assert_eq!(parse(tools, choice).unwrap(), None);
+    }
     assert_eq!(parse(functions(), Value::Null).unwrap().unwrap().choice, ToolChoice::Auto);
     let named = |name: &str| json!({"type": "function", "function": {"name": name}});
     assert_eq!(parse(functions(), named("now")).unwrap().unwrap().choice, ToolChoice::Named(1));
     for (tools, choice, param) in [
-        (json!([]), json!("auto"), "tools"),
         (json!({}), json!("auto"), "tools"),
         (json!(vec![function("a", &json!({})); 129]), json!("auto"), "tools"),
         (json!([{"type": "web_search"}]), json!("auto"), "tools[0].type"),
@@ -428,33 +434,15 @@ fn the_request_is_read_or_refused_by_field() {
         (json!([function("a", &json!({})), function("a", &json!({}))]), json!("auto"), "tools[1].function.name"),
         (one(json!({"name": "a", "description": 1})), json!("auto"), "tools[0].function.description"),
         (one(json!({"name": "a", "parameters": []})), json!("auto"), "tools[0].function.parameters"),
-        (one(json!({"name": "a", "parameters": {"type": "array"}})), json!("auto"), "tools[0].function.parameters"),
+        (one(json!({"name": "a", "parameters": {"type": "array"}})), json!("auto"), "tools[0].function.parameters.type"),
         (one(json!({"name": "a", "strict": "yes"})), json!("auto"), "tools[0].function.strict"),
         (functions(), json!("any"), "tool_choice"),
-        (functions(), json!({"type": "allowed_tools"}), "tool_choice"),
+        (functions(), json!({"type": "allowed_tools"}), "tool_choice.type"),
         (functions(), named("other"), "tool_choice.function.name"),
         (Value::Null, json!("required"), "tool_choice"),
     ] {
-        assert_eq!(parse(tools, choice).unwrap_err().param, param);
+        assert_eq!(parse(tools, choice).unwrap_err().param.as_deref(), Some(param));
     }
-    let parallel = ToolUse::parse(Some(&functions()), None, Some(&json!("no")));
-    assert_eq!(parallel.unwrap_err().param, "parallel_tool_calls");
-}
-
-#[test]
-fn calls_in_messages_are_read_or_refused_by_field() {
-    let call = |arguments: &str| json!([{"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]);
-    assert_eq!(parse_tool_calls(None, "p").unwrap(), []);
-    let calls = parse_tool_calls(Some(&call("{\"a\": 1}")), "p").unwrap();
-    assert_eq!(calls, [ToolCall { id: Some("c1".to_owned()), name: "f".to_owned(), arguments: json!({"a": 1}) }]);
-    for (calls, param) in [
-        (json!("x"), "p"),
-        (call("[1]"), "p[0].function.arguments"),
-        (call("{"), "p[0].function.arguments"),
-        (json!([{"type": "function", "function": {"name": "f", "arguments": "{}"}}]), "p[0].id"),
-        (json!([{"id": "c", "type": "custom"}]), "p[0].type"),
-        (json!([{"id": "c", "function": {"arguments": "{}"}}]), "p[0].function.name"),
-    ] {
-        assert_eq!(parse_tool_calls(Some(&calls), "p").unwrap_err().param, param);
-    }
+    let parallel = take(functions(), Value::Null, json!("no"));
+    assert_eq!(parallel.unwrap_err().param.as_deref(), Some("parallel_tool_calls"));
 }

@@ -1,11 +1,13 @@
-//! Vocabularies of real models, and random answers under a grammar.
+//! What tests of this crate share: vocabularies of real models, and random answers under a grammar.
 
 use std::sync::Arc;
 
+use muser_engine::service::Constraint as _;
 use muser_engine::{read_tokenizer, with_header};
-use muser_server::structured::GrammarConstraint;
 use muser_tests::{model, model_path};
 use muser_text::{DecodeOptions, Tokenizer};
+
+use crate::structured::GrammarConstraint;
 
 /// The vocabulary of a model in the cache folder.
 pub fn tokenizer(file: &str) -> Arc<Tokenizer> {

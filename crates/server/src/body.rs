@@ -1,0 +1,94 @@
+//! The body of a request, read within its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::app::App;
+use crate::fields::Fields;
+use crate::reply::{ApiError, ApiResult};
+
+/// How long a refused body is read on, so that its sender comes to read the reply.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Reads a body.
+///
+/// # Errors
+/// It is longer than allowed, or takes too long to arrive.
+pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> ApiResult<Bytes> {
+    let max = app.options.max_body_bytes;
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|len| len > max as u64) {
+        // Who asked first whether to send it does not.
+        if !headers.contains_key(header::EXPECT) {
+            discard(body);
+        }
+        return Err(too_large(max));
+    }
+    let limit = app.options.body_timeout;
+    match timeout(limit, collect(body, max)).await {
+        Ok(read) => read,
+        Err(_) => {
+            let message = format!("the body did not arrive within {} seconds", limit.as_secs_f64());
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        }
+    }
+}
+
+/// Reads a body, and makes something of the fields of its JSON object on a thread where that may take its time.
+///
+/// # Errors
+/// As [`read`]; it is not a JSON object; or what `parse` finds wrong.
+pub async fn parse<T: Send + 'static>(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    body: Body,
+    parse: impl FnOnce(&App, Fields) -> ApiResult<T> + Send + 'static,
+) -> ApiResult<T> {
+    let bytes = read(app, headers, body).await?;
+    let app = Arc::clone(app);
+    let parsed = spawn_blocking(move || parse(&app, Fields::of("", json(&bytes)?)?)).await;
+    parsed.map_err(|_| ApiError::internal("the request could not be read"))?
+}
+
+/// A document. The parser's own limit on nesting is 127.
+fn json(bytes: &[u8]) -> ApiResult<Value> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("the body is not JSON that can be read: {error}");
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message)
+    })
+}
+
+async fn collect(mut body: Body, max: usize) -> ApiResult<Bytes> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, "incomplete_body", "the body ended before its time"));
+        };
+        if let Ok(data) = frame.into_data() {
+            if read.len() + data.len() > max {
+                discard(body);
+                return Err(too_large(max));
+            }
+            read.extend_from_slice(&data);
+        }
+    }
+    Ok(read.into())
+}
+
+fn too_large(max: usize) -> ApiError {
+    let message = format!("the body is too large; expected at most {max} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+}
+
+/// Reads on for a while and forgets what comes: a client that is still sending would otherwise find its connection
+/// closed, and not the reply.
+fn discard(mut body: Body) {
+    tokio::spawn(timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
+}
