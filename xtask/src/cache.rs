@@ -17,7 +17,7 @@ use crate::hash::{self, Digest};
 /// ```text
 /// models/FILE       a model, complete and verified
 /// models/FILE.ok    the stamp: its SHA-256, length and time of change when it was last hashed
-/// python/TAG/       packages that make the synthetic models, per Python version
+/// python/TAG/       packages that make the synthetic models, per Python version; others in folders beside it
 /// staging/          work in progress; emptied by whoever holds the lock
 /// lock              held exclusively while something is fetched
 /// ```

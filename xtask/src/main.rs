@@ -1,9 +1,10 @@
-//! Developer commands: `cargo xtask models`, `demo`, `golden`, `inspect`, `test`, `compare` and `counts`.
+//! Developer commands: `cargo xtask models`, `demo`, `golden`, `inspect`, `clients`, `test`, `compare` and `counts`.
 #![forbid(unsafe_code)]
 
 mod build;
 mod cache;
 mod catalog;
+mod clients;
 mod compare;
 mod counts;
 mod fetch;
@@ -92,7 +93,9 @@ enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Fetch what the tests need, run all of them, then both comparisons
+    /// Drive the release binary's server with clients that others wrote, such as openai, langchain-openai and curl
+    Clients,
+    /// Fetch what the tests need, run all of them, then the comparisons and the clients
     Test {
         /// Further arguments of `cargo test`
         #[arg(last = true)]
@@ -129,6 +132,7 @@ fn run(command: Command) -> Result<()> {
         Command::Demo { prompt } => demo(&cache, &prompt),
         Command::Golden { names } => golden::check(&cache, &catalog::select(&names)?),
         Command::Inspect { names } => inspect::check(&cache, &catalog::select(&names)?),
+        Command::Clients => clients::check(&cache),
         Command::Compare { names, muser, peer, pairs, threads, quick, json } => {
             let (n_pair, n_thread) = (pairs.map(usize::from), threads.map(usize::from));
             compare::compare(&cache, &compare::Options { muser, peer, models: names, n_pair, n_thread, quick, json })
@@ -140,7 +144,8 @@ fn run(command: Command) -> Result<()> {
             fetch::models(&cache, &models)?;
             build::test(&cache, &extra)?;
             inspect::check(&cache, &models)?;
-            golden::check(&cache, &models)
+            golden::check(&cache, &models)?;
+            clients::check(&cache)
         }
     }
 }

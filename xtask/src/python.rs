@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail};
 
 /// The oldest Python that the pinned packages run on.
-const OLDEST: (u32, u32) = (3, 10);
+const OLDEST: (u32, u32) = (3, 11);
 
 /// A Python interpreter and a pip.
 #[derive(Debug)]
@@ -96,6 +96,6 @@ mod tests {
     #[test]
     fn a_missing_interpreter_is_an_error_that_names_what_to_install() {
         let error = find_interpreter(&["no-such-python"]).unwrap_err().to_string();
-        assert!(error.contains("no-such-python") && error.contains("3.10"), "{error}");
+        assert!(error.contains("no-such-python") && error.contains("3.11"), "{error}");
     }
 }

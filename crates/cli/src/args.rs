@@ -39,9 +39,10 @@ before it, over the full vocabulary.";
 pub enum Command {
     /// Stream an answer to a prompt, or chat interactively without one
     Run(RunArgs),
-    /// Answer requests over HTTP, as OpenAI's interface has them
+    /// Answer requests over HTTP
     ///
-    /// When the model is loaded, one line on standard output says where. Everything else goes to standard error.
+    /// Clients of openai's interface can use it; docs/server.md describes it. When the model is loaded, one line on
+    /// standard output says where the server listens. Everything else goes to standard error.
     Serve(ServeArgs),
     /// Show what a model file says
     Inspect(InspectArgs),

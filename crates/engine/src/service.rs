@@ -135,7 +135,7 @@ impl Service {
         });
         let scheduler = Scheduler::new(engine, tokenizer, slots, prefix_cache_bytes, Arc::clone(&shared));
         scheduler.publish();
-        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler));
+        let thread = std::thread::Builder::new().name("muser-engine".into()).spawn(move || run(scheduler));
         let thread = Mutex::new(Some(thread.map_err(Error::Thread)?));
         Ok(Self { handle: Arc::new(Handle { shared, thread }) })
     }

@@ -42,6 +42,7 @@ pub struct Answers {
 
 /// How many tokens a request took.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "counts are named so everywhere")]
 pub struct Usage {
     /// Tokens of the prompts, each counted once however many choices it has.
     pub n_prompt: usize,

@@ -54,8 +54,8 @@ impl Default for Options {
             max_body_bytes: 16 << 20,
             max_connections: 512,
             header_timeout: Duration::from_secs(30),
-            body_timeout: Duration::from_secs(60),
-            write_timeout: Duration::from_secs(300),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_mins(5),
             shutdown_timeout: Duration::from_secs(30),
         }
     }

@@ -32,13 +32,10 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> ApiResult<Bytes
         return Err(too_large(max));
     }
     let limit = app.options.body_timeout;
-    match timeout(limit, collect(body, max)).await {
-        Ok(read) => read,
-        Err(_) => {
-            let message = format!("the body did not arrive within {} seconds", limit.as_secs_f64());
-            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
-        }
-    }
+    timeout(limit, collect(body, max)).await.unwrap_or_else(|_| {
+        let message = format!("the body did not arrive within {} seconds", limit.as_secs_f64());
+        Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+    })
 }
 
 /// Reads a body, and makes something of the fields of its JSON object on a thread where that may take its time.

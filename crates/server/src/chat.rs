@@ -44,7 +44,7 @@ pub async fn complete(
     }
     let (answered, usage) = collect(answers, n).await?;
     let answered = answered.into_iter().enumerate().map(|(index, choice)| choices.whole(index, choice));
-    let mut document = head("chat.completion").document(answered.collect());
+    let mut document = head("chat.completion").document(&answered.collect::<Vec<_>>());
     document["usage"] = usage.json();
     Ok((headers, Json(document)).into_response())
 }

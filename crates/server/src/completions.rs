@@ -53,7 +53,8 @@ pub async fn complete(
             "finish_reason": finish,
         })
     };
-    let mut document = head.document(choices.into_iter().enumerate().map(choice).collect());
+    let choices: Vec<_> = choices.into_iter().enumerate().map(choice).collect();
+    let mut document = head.document(&choices);
     document["usage"] = usage.json();
     Ok((headers, Json(document)).into_response())
 }

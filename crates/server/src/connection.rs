@@ -117,12 +117,11 @@ async fn converse(
         ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => Some(ended),
         () = is_true(&mut stop) => None,
     };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            Pin::new(&mut connection).graceful_shutdown();
-            poll_fn(|cx| connection.poll_without_shutdown(cx)).await
-        }
+    let ended = if let Some(ended) = ended {
+        ended
+    } else {
+        Pin::new(&mut connection).graceful_shutdown();
+        poll_fn(|cx| connection.poll_without_shutdown(cx)).await
     };
     let Parts { io, read_buf, .. } = connection.into_parts();
     let mut stream = io.into_inner();

@@ -127,13 +127,11 @@ impl Fields {
     /// It is out of it, or no number.
     pub fn number(&mut self, name: &str, range: RangeInclusive<f64>) -> ApiResult<Option<f32>> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_f64().filter(|number| range.contains(number)) {
-            Some(number) => Ok(Some(number as f32)),
-            None => {
-                let expected = format!("a number from {} to {}", range.start(), range.end());
-                Err(ApiError::out_of_range(self.path(name), &value, &expected))
-            }
-        }
+        let number = value.as_f64().filter(|number| range.contains(number)).ok_or_else(|| {
+            let expected = format!("a number from {} to {}", range.start(), range.end());
+            ApiError::out_of_range(self.path(name), &value, &expected)
+        })?;
+        Ok(Some(number as f32))
     }
 
     /// Takes a whole number of at least `least`; one beyond what an `i64` holds is the largest there is.
@@ -142,13 +140,11 @@ impl Fields {
     /// It is less, or no whole number.
     pub fn at_least(&mut self, name: &str, least: i64) -> ApiResult<Option<i64>> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        match whole(&value).filter(|number| *number >= least) {
-            Some(number) => Ok(Some(number)),
-            None => {
-                let expected = format!("a whole number from {least} up");
-                Err(ApiError::out_of_range(self.path(name), &value, &expected))
-            }
-        }
+        let number = whole(&value).filter(|number| *number >= least).ok_or_else(|| {
+            let expected = format!("a whole number from {least} up");
+            ApiError::out_of_range(self.path(name), &value, &expected)
+        })?;
+        Ok(Some(number))
     }
 
     /// Takes a whole number within a range.
@@ -157,13 +153,11 @@ impl Fields {
     /// It is out of it, or no whole number.
     pub fn integer(&mut self, name: &str, range: RangeInclusive<i64>) -> ApiResult<Option<i64>> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        match whole(&value).filter(|number| range.contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => {
-                let expected = format!("a whole number from {} to {}", range.start(), range.end());
-                Err(ApiError::out_of_range(self.path(name), &value, &expected))
-            }
-        }
+        let number = whole(&value).filter(|number| range.contains(number)).ok_or_else(|| {
+            let expected = format!("a whole number from {} to {}", range.start(), range.end());
+            ApiError::out_of_range(self.path(name), &value, &expected)
+        })?;
+        Ok(Some(number))
     }
 
     /// Takes an object.

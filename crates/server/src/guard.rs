@@ -56,15 +56,13 @@ fn is_own(app: &App, authority: &Authority) -> bool {
         return false;
     }
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let own = app.address.ip();
-    match host.parse::<IpAddr>() {
+    if let Ok(address) = host.parse::<IpAddr>() {
         // An address is no name that anybody could have pointed here.
-        Ok(address) => address.is_loopback() || address == own || own.is_unspecified(),
-        Err(_) => {
-            let is = |name: &str| host.trim_end_matches('.').eq_ignore_ascii_case(name);
-            is("localhost") || app.options.allowed_hosts.iter().any(|name| is(name))
-        }
+        let own = app.address.ip();
+        return address.is_loopback() || address == own || own.is_unspecified();
     }
+    let is = |name: &str| host.trim_end_matches('.').eq_ignore_ascii_case(name);
+    is("localhost") || app.options.allowed_hosts.iter().any(|name| is(name))
 }
 
 /// Browsers say from which page a request comes. The only one that may drive this server is one that it would serve itself.

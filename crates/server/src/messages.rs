@@ -42,7 +42,8 @@ fn message(mut fields: Fields, unknown: &mut Unknown) -> ApiResult<Message> {
     }
     let tool_calls = tool_calls(&mut fields, unknown)?;
     let content = content(&mut fields, unknown)?;
-    if content.is_none() && !(role == "assistant" && !tool_calls.is_empty()) {
+    let only_calls = role == "assistant" && !tool_calls.is_empty();
+    if content.is_none() && !only_calls {
         let path = fields.path("content");
         let message = format!("`{path}` is missing; expected a string, or an array of parts");
         return Err(ApiError::invalid(path, message));
@@ -139,14 +140,14 @@ fn arguments(function: &mut Fields) -> ApiResult<Value> {
 mod tests {
     use super::*;
 
-    fn messages(value: Value) -> ApiResult<Vec<Message>> {
+    fn messages(value: &Value) -> ApiResult<Vec<Message>> {
         take(&mut Fields::of("", json!({"messages": value}))?, &mut Unknown::default())
     }
 
     #[test]
     fn texts_come_as_strings_or_in_parts() {
         let parts = json!([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]);
-        let read = messages(json!([{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}]));
+        let read = messages(&json!([{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}]));
         let expected = [Message::new("system", "be brief"), Message::new("user", "one\ntwo")];
         assert_eq!(read.expect("well-formed"), expected);
     }
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn earlier_calls_are_given_to_templates_as_objects() {
         let call = json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}});
-        let read = messages(json!([{"role": "assistant", "content": null, "tool_calls": [call]}]));
+        let read = messages(&json!([{"role": "assistant", "content": null, "tool_calls": [call]}]));
         let expected = ToolCall { id: Some("c1".into()), name: "f".into(), arguments: json!({"x": 1}) };
         assert_eq!(read.expect("well-formed")[0].tool_calls, [expected]);
     }
@@ -176,7 +177,7 @@ mod tests {
             (json!([{"role": "assistant", "tool_calls": call}]), "messages[0].tool_calls[0].function.arguments"),
             (json!([{"role": "user", "content": "a", "audio": {"id": "x"}}]), "messages[0].audio"),
         ] {
-            let error = messages(value.clone()).err().unwrap_or_else(|| panic!("{value} was taken"));
+            let error = messages(&value).err().unwrap_or_else(|| panic!("{value} was taken"));
             assert_eq!(error.param.as_deref(), Some(param), "{value}");
         }
     }

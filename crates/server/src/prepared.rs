@@ -43,7 +43,8 @@ impl Prepared {
         let n_ctx = app.served.service.status().n_ctx;
         check_prompts(param, &prompts, n_ctx.saturating_sub(1), n_ctx)?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or_default();
-        let room = n_ctx - longest;
+        // The last token of an answer needs no place.
+        let room = n_ctx - longest + 1;
         let most = settings.max_tokens.map_or(room, |most| most.min(room));
         headers.insert(reply::MAX_TOKENS, HeaderValue::from(most));
         Ok(Self { prompts, settings, headers })
@@ -116,7 +117,7 @@ pub struct Head {
 
 impl Head {
     /// A document with these choices.
-    pub fn document(&self, choices: Value) -> Value {
+    pub fn document(&self, choices: &[Value]) -> Value {
         json!({
             "id": self.id,
             "object": self.object,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::answer::{Answers, Piece};
 use crate::prepared::Head;
@@ -48,13 +48,13 @@ impl<C: Chunks> Streaming<C> {
             match self.answers.next().await {
                 Ok(Some(piece)) => {
                     for choice in self.chunks.chunks(piece) {
-                        let event = self.event(json!([choice]), Value::Null);
+                        let event = self.event(&[choice], Value::Null);
                         self.ready.push_back(event);
                     }
                 }
                 Ok(None) => {
                     if self.options.include_usage {
-                        let event = self.event(json!([]), self.answers.usage().json());
+                        let event = self.event(&[], self.answers.usage().json());
                         self.ready.push_back(event);
                     }
                     self.ready.push_back(Event::default().data("[DONE]"));
@@ -66,7 +66,7 @@ impl<C: Chunks> Streaming<C> {
         self.ready.pop_front()
     }
 
-    fn event(&self, choices: Value, usage: Value) -> Event {
+    fn event(&self, choices: &[Value], usage: Value) -> Event {
         let mut document = self.head.document(choices);
         if self.options.include_usage {
             document["usage"] = usage;

@@ -16,7 +16,8 @@ pub enum Event {
     Started {
         /// The slot that works on it.
         slot: usize,
-        /// Tokens of the prompt that need not be processed again.
+        /// Tokens of the prompt that need not be processed again. More may be found while others are processed, as
+        /// [`Summary::n_reused`] says in the end.
         n_reused: usize,
         /// How long it waited.
         queued: Duration,

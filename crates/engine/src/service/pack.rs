@@ -5,7 +5,9 @@ use super::reuse::{LEAST_COPIED, common_to_reuse};
 /// Tokens of prompts in a step in which answers wait for their next token.
 ///
 /// Without a limit, each token of an answer would wait for a whole batch; with too small a one, prompts would be processed
-/// in pieces too small to share the reading of a weight.
+/// in pieces too small to share the reading of a weight. Beside three answers of Gemma 3 270M, on two cores, a step with 16,
+/// 32, 64, 128 and 253 rows of prompts took 0.12, 0.19, 0.32, 0.59 and 1.09 s and processed 57, 74, 85, 92 and 100 % as many
+/// of them in the same time.
 pub(super) const PREFILL_BESIDE_DECODE: usize = 64;
 
 /// A prompt of which some tokens are processed.

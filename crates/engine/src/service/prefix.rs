@@ -76,35 +76,51 @@ impl PrefixCache {
             return;
         }
         if let Some(at) = self.entries.iter().position(|entry| is_covered(session, &entry.session)) {
-            let entry = self.take(at);
-            self.put(entry);
+            let entry = self.lend(at);
+            self.give_back(entry);
             return;
         }
         while let Some(at) = self.entries.iter().position(|entry| is_covered(&entry.session, session)) {
-            self.take(at);
+            self.remove(at);
         }
-        let fits = KvCache::planned_bytes(spec, n_held).is_ok_and(|size_bytes| size_bytes <= self.budget_bytes);
-        match fits.then(|| Entry::new(session, spec, device)).flatten() {
-            Some(entry) => self.put(entry),
+        let has_room = KvCache::planned_bytes(spec, n_held).is_ok_and(|size_bytes| self.make_room(size_bytes));
+        match has_room.then(|| Entry::new(session, spec, device)).flatten() {
+            Some(entry) => {
+                self.size_bytes += entry.size_bytes;
+                self.entries.push(entry);
+                // It takes whole pages, which may be more than was planned.
+                self.make_room(0);
+            }
             None => self.remember_dropped(session),
         }
     }
 
-    /// Takes an entry out.
-    pub(super) fn take(&mut self, at: usize) -> Entry {
+    /// Takes an entry out, to be [given back](Self::give_back). Its bytes count as before.
+    pub(super) fn lend(&mut self, at: usize) -> Entry {
+        self.entries.remove(at)
+    }
+
+    /// Puts a lent entry back, as the one that was used last.
+    pub(super) fn give_back(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
+    /// Drops entries until there is room for so many bytes. Returns whether there is.
+    fn make_room(&mut self, size_bytes: u64) -> bool {
+        while self.size_bytes.saturating_add(size_bytes) > self.budget_bytes {
+            if self.entries.is_empty() || size_bytes > self.budget_bytes {
+                return false;
+            }
+            let oldest = self.remove(0);
+            self.remember_dropped(&oldest.session);
+        }
+        true
+    }
+
+    fn remove(&mut self, at: usize) -> Entry {
         let entry = self.entries.remove(at);
         self.size_bytes -= entry.size_bytes;
         entry
-    }
-
-    /// Puts an entry in as the one that was used last. Others make room for it.
-    pub(super) fn put(&mut self, entry: Entry) {
-        self.size_bytes += entry.size_bytes;
-        self.entries.push(entry);
-        while self.size_bytes > self.budget_bytes {
-            let oldest = self.take(0);
-            self.remember_dropped(&oldest.session);
-        }
     }
 
     fn remember_dropped(&mut self, session: &Session) {

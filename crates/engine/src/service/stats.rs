@@ -268,3 +268,32 @@ impl Stats {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_belongs_to_the_first_bucket_whose_bound_it_does_not_pass() {
+        let histogram = Histogram::new(&[1.0, 2.0, 4.0]);
+        for value in [0.0, 1.0, 1.5, 2.0, 3.0, 4.5, 100.25] {
+            histogram.add(value);
+        }
+        let expected = HistogramSnapshot { bounds: &[1.0, 2.0, 4.0], cumulative: vec![2, 4, 5], count: 7, sum: 112.25 };
+        assert_eq!(histogram.snapshot(), expected);
+    }
+
+    #[test]
+    fn every_name_is_another() {
+        let names = Outcome::ALL.map(Outcome::name).into_iter().chain(Miss::ALL.map(Miss::name));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, index);
+        }
+        for (index, miss) in Miss::ALL.into_iter().enumerate() {
+            assert_eq!(miss as usize, index);
+        }
+    }
+}

@@ -86,8 +86,8 @@ impl Backend for Moody {
 
     fn project(&mut self, op: Checked<Project<'_>>) -> Result<(), Error> {
         self.n_products += 1;
-        // Two in each layer, then the one that gives logits.
-        let is_logits = self.n_products > 2 * self.n_layer;
+        // Three in each layer, then the one that gives logits.
+        let is_logits = self.n_products > 3 * self.n_layer;
         match self.mood() {
             Mood::Fails if self.n_products == 4 => Err(failure()),
             Mood::FailsAtLogits if is_logits => Err(failure()),

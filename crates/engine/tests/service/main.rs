@@ -6,6 +6,7 @@ mod control;
 mod embeddings;
 mod ends;
 mod faults;
+mod numbers;
 mod prefixes;
 mod support;
 mod windows;

@@ -1,6 +1,10 @@
 //! What is reused, where it comes from, and why not.
 
+use std::num::NonZero;
+
+use muser_cpu::CpuBackend;
 use muser_engine::service::{Event, GenerateOptions, Miss, Service, Stats};
+use muser_memory::{Device, DeviceLimits};
 use muser_tests::model::{MUSE, SMOLLM2};
 
 use crate::support::{Gate, Setup, ask, end, greedy, open, solo, submit, submit_through, tokens};
@@ -120,6 +124,37 @@ fn sessions_are_kept_within_the_budget_and_the_one_not_used_for_longest_goes() {
     assert_eq!(misses(service.stats()), [4, 0, 0, 0, 0]);
     assert_eq!(ask(&service, &prompts[0], greedy(1)).summary().n_reused, 0);
     assert_eq!(service.stats().miss(Miss::Budget).value(), 1);
+    end(&service);
+}
+
+#[test]
+fn the_budget_is_not_passed_even_for_a_moment() {
+    let model = open(SMOLLM2);
+    let prompts: Vec<Vec<u32>> = (0..3).map(|seed| tokens(32, 40_000, seed)).collect();
+    let setup = Setup { n_slot: 1, n_ctx: 64, ..Setup::default() };
+    let on = |budget_bytes, prefix_cache_bytes| {
+        let device = Device::host_with(DeviceLimits { budget_bytes, ..DeviceLimits::default() });
+        let backend = CpuBackend::new(device.clone(), NonZero::<usize>::MIN, None).expect("one thread needs no other");
+        (model.serve_on(Box::new(backend), Setup { prefix_cache_bytes, ..setup }), device)
+    };
+    let (service, device) = on(None, u64::MAX);
+    let empty_bytes = device.allocated_bytes();
+    ask(&service, &prompts[0], greedy(1));
+    ask(&service, &prompts[1], greedy(1));
+    let one_bytes = kept_bytes(&service);
+    assert_eq!(device.allocated_bytes(), empty_bytes + one_bytes);
+    end(&service);
+
+    // A device that gives one byte more to nobody.
+    let (service, _device) = on(Some(empty_bytes + one_bytes), one_bytes);
+    for prompt in &prompts {
+        ask(&service, prompt, greedy(1));
+    }
+    assert_eq!(ask(&service, &prompts[1], greedy(1)).summary().n_reused, 31);
+    // While that was copied, there was no room for what the slot held.
+    assert_eq!(ask(&service, &prompts[2], greedy(1)).summary().n_reused, 0);
+    assert_eq!(service.stats().miss(Miss::Budget).value(), 1);
+    assert_eq!(kept_bytes(&service), one_bytes);
     end(&service);
 }
 

@@ -1,4 +1,4 @@
-//! The text that Prometheus reads, in its own format and in OpenMetrics.
+//! The text that Prometheus reads, in its own format and in `OpenMetrics`.
 
 use std::fmt::{Display, Write};
 
@@ -9,7 +9,7 @@ use muser_engine::service::HistogramSnapshot;
 pub enum Format {
     /// Version 0.0.4 of Prometheus' own.
     Prometheus,
-    /// OpenMetrics 1.0.0.
+    /// `OpenMetrics` 1.0.0.
     OpenMetrics,
 }
 

@@ -44,9 +44,9 @@ impl Scheduler {
     /// that is kept, if there is room.
     fn prepare(&mut self, place: Place) -> usize {
         let Place { slot, n_reused, copied_from, miss } = place;
-        // Taken out, it can't be what makes room for what the slot held.
+        // Lent, it can't be what makes room for what the slot held.
         let kept = match copied_from {
-            Some(Source::Kept(at)) => Some(self.prefixes.take(at)),
+            Some(Source::Kept(at)) => Some(self.prefixes.lend(at)),
             Some(Source::Slot(_)) | None => None,
         };
         let n_left = if copied_from.is_some() { 0 } else { n_reused };
@@ -61,7 +61,7 @@ impl Scheduler {
         }
         let n_reused = self.slots[slot].session.keep(n_reused);
         if let Some(entry) = kept {
-            self.prefixes.put(entry);
+            self.prefixes.give_back(entry);
         }
 
         let stats = &self.shared.stats;
