@@ -1,6 +1,6 @@
 //! What a model's chat template does with functions, found by trying it.
 
-use muser_text::template::{ChatTemplate, Message, RenderOptions, ToolCall};
+use muser_text::template::{ChatTemplate, DateTime, Message, RenderOptions, ToolCall};
 use muser_text::{TokenType, Tokenizer};
 use serde_json::json;
 
@@ -100,6 +100,7 @@ impl Probe<'_> {
         let options = RenderOptions {
             add_generation_prompt: messages.last().is_some_and(|message| message.role != "assistant"),
             tools: if with_tools { vec![tool] } else { Vec::new() },
+            now: Some(DateTime::from_unix(0, 0)),
             ..RenderOptions::default()
         };
         self.template.render(messages, &options).ok()
