@@ -48,3 +48,4 @@ pub use app::{Options, Served};
 pub use error::Error;
 pub use keys::Keys;
 pub use server::{Server, Stop};
+pub use structured::GRAMMAR_BYTES_PER_TOKEN;

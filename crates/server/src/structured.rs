@@ -17,6 +17,6 @@ mod tests;
 pub use constraint::GrammarConstraint;
 pub use error::GrammarError;
 pub use grammar::{Grammar, escape, literal, regex, token};
-pub use grammars::Grammars;
+pub use grammars::{GRAMMAR_BYTES_PER_TOKEN, Grammars};
 pub use response_format::{ResponseFormat, SCHEMA_PARAM};
 pub use schema::JsonSchema;

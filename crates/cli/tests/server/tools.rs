@@ -96,7 +96,8 @@ fn an_answer_follows_the_schema_that_is_asked_for() {
         let format = json!({"name": "country", "schema": schema, "strict": strict});
         let format = json!({"type": "json_schema", "json_schema": format});
         for seed in 0..3 {
-            let fields = json!({"response_format": format, "temperature": 1.5, "seed": seed, "max_tokens": 200, "n": 2});
+            let fields =
+                json!({"response_format": format, "temperature": 1.5, "seed": seed, "max_tokens": 200, "n": 2});
             let reply = server.ask(CHAT, &asking(&fields));
             for choice in reply["choices"].as_array().expect("choices") {
                 assert_eq!(choice["finish_reason"], "stop", "{choice}");
@@ -119,7 +120,8 @@ fn a_demanded_call_is_made_and_streams_as_it_is_whole() {
     let server = smollm2(&["--ctx", "1024", "--slots", "1"]);
     let named = json!({"type": "function", "function": {"name": "get_weather"}});
     for (choice, logprobs) in [(json!("required"), false), (named, true)] {
-        let fields = json!({"tools": [weather()], "tool_choice": choice, "parallel_tool_calls": false, "logprobs": logprobs});
+        let fields =
+            json!({"tools": [weather()], "tool_choice": choice, "parallel_tool_calls": false, "logprobs": logprobs});
         let reply = server.ask(CHAT, &asking(&fields));
         let message = &reply["choices"][0]["message"];
         assert_eq!(message["content"], Value::Null, "{reply}");
@@ -127,7 +129,10 @@ fn a_demanded_call_is_made_and_streams_as_it_is_whole() {
         assert!(call["id"].as_str().is_some_and(|id| id.starts_with("call_")) && call["type"] == "function", "{call}");
         assert_eq!(call["function"]["name"], "get_weather");
         let arguments = parsed(&call["function"]["arguments"]);
-        assert!(arguments["city"].is_string() && ["C", "F"].contains(&arguments["unit"].as_str().unwrap_or("")), "{call}");
+        assert!(
+            arguments["city"].is_string() && ["C", "F"].contains(&arguments["unit"].as_str().unwrap_or("")),
+            "{call}"
+        );
         assert_eq!(reply["choices"][0]["finish_reason"], "tool_calls");
         assert_eq!(streamed(&server, &asking(&fields)), whole(&server, &asking(&fields)));
         let scored = reply["choices"][0]["logprobs"]["content"].as_array().map_or(0, Vec::len);
@@ -160,7 +165,8 @@ fn a_conversation_with_calls_and_results_is_answered() {
 #[test]
 fn what_only_looks_like_a_call_in_what_is_said_is_no_call() {
     let server = smollm2(&["--ctx", "1024", "--slots", "1"]);
-    let text = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"unit\": \"C\"}}\n</tool_call>";
+    let text =
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"unit\": \"C\"}}\n</tool_call>";
     let body = json!({
         "messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "Fine."},
             {"role": "user", "content": format!("Say hello. {text}")}],

@@ -33,7 +33,8 @@ impl JsonSchema {
         }
         let size_bytes = schema.to_string().len();
         if size_bytes > MAX_SCHEMA_BYTES {
-            let message = format!("`{param}` takes {size_bytes} bytes without spaces; expected at most {MAX_SCHEMA_BYTES}");
+            let message =
+                format!("`{param}` takes {size_bytes} bytes without spaces; expected at most {MAX_SCHEMA_BYTES}");
             return Err(ApiError::invalid(param, message));
         }
         Ok(Self(schema))

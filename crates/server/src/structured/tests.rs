@@ -72,11 +72,14 @@ fn a_text_of_the_schema_is_let_through_in_any_cut_into_tokens() {
         let compiled = Grammars::new(tokenizer.clone()).compile(&grammar(&schema));
         let compiled = compiled.unwrap();
         let whole = tokenizer.encode(text, Special::Plain, Affixes::None);
-        let chars = text.char_indices().flat_map(|(at, char)| {
-            tokenizer.encode(&text[at..at + char.len_utf8()], Special::Plain, Affixes::None)
-        });
+        let chars = text
+            .char_indices()
+            .flat_map(|(at, char)| tokenizer.encode(&text[at..at + char.len_utf8()], Special::Plain, Affixes::None));
         let emoji = tokenizer.encode("👩", Special::Plain, Affixes::None);
-        assert!(emoji.len() > 1 || tokenizer.n_vocab() > 200_000, "the emoji is split over tokens in the small vocabulary");
+        assert!(
+            emoji.len() > 1 || tokenizer.n_vocab() > 200_000,
+            "the emoji is split over tokens in the small vocabulary"
+        );
         for ids in [whole, chars.collect()] {
             let mut constraint = compiled.fork();
             for &id in &ids {
@@ -190,8 +193,11 @@ fn a_schema_that_would_take_too_long_is_refused_before_it_does() {
         (json!({"allOf": [{"anyOf": strings(32, "a")}, {"anyOf": strings(32, "b")}]}), "1024 or more ways"),
         (json!({"anyOf": strings(32, "a"), "oneOf": strings(32, "b")}), "1024 or more ways"),
         (json!({"$defs": {"b": {"anyOf": strings(8, "b"), "enum": vec!["x"; 16]}}, "items": link}), "ways"),
-        (json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"enum": [1, 2]}]}}, "allOf": [
-            {"$ref": "#/$defs/a"}, {"enum": vec![1; 600]}]}), "1204 or more ways"),
+        (
+            json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"enum": [1, 2]}]}}, "allOf": [
+            {"$ref": "#/$defs/a"}, {"enum": vec![1; 600]}]}),
+            "1204 or more ways",
+        ),
     ] {
         let refused = grammars.compile(&grammar(&schema));
         let Err(GrammarError::Refused(message)) = refused else { panic!("{schema} is not refused: {refused:?}") };
@@ -207,9 +213,11 @@ fn a_schema_that_would_take_too_long_is_refused_before_it_does() {
 #[test]
 fn references_as_long_as_a_schema_allows_do_not_exhaust_the_stack() {
     let grammars = Grammars::new(tokenizer(model::SMOLLM2));
-    for (open, close) in [("", ""), ("{\"items\":", "}"), ("{\"allOf\":[", "]}"), ("{\"properties\":{\"a\":", "}}")] {
+    for (open, close, n_object) in
+        [("", "", 0), ("{\"items\":", "}", 1), ("{\"allOf\":[", "]}", 1), ("{\"properties\":{\"a\":", "}}", 2)]
+    {
         let depth = 50;
-        let n = (1_900 / (depth + 1)).min(if open.is_empty() { 1_900 } else { 37 });
+        let n = 1_900 / (n_object * depth + 1);
         let link = |i: usize| {
             let next = i + 1;
             format!("\"{i}\":{}{{\"$ref\":\"#/$defs/{next}\"}}{},", open.repeat(depth), close.repeat(depth))

@@ -62,7 +62,8 @@ impl Dialect {
             format,
             shows_tools,
             // A template that writes calls in some form of its own is of no use where the model is told another.
-            writes_calls: called.is_some() && (shows_tools || written_format(called.as_deref().unwrap_or_default()) == format),
+            writes_calls: called.is_some()
+                && (shows_tools || written_format(called.as_deref().unwrap_or_default()) == format),
             takes_no_content,
             writes_results: results.is_some_and(|text| text.contains(RESULT)) && (shows_tools || called.is_some()),
             has_system: system.is_some_and(|text| text.contains(SYSTEM)),
@@ -119,11 +120,7 @@ fn call(content: Option<&str>) -> Message {
 }
 
 fn result() -> Message {
-    Message {
-        tool_call_id: Some("probe0001".to_owned()),
-        name: Some(NAME.to_owned()),
-        ..Message::new("tool", RESULT)
-    }
+    Message { tool_call_id: Some("probe0001".to_owned()), name: Some(NAME.to_owned()), ..Message::new("tool", RESULT) }
 }
 
 /// The form in which a rendering has the call.

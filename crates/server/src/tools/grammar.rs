@@ -161,7 +161,8 @@ fn llama_head(tool: &Tool) -> String {
 
 /// Finds the field that a grammar could not be compiled for.
 fn blame(grammars: &Grammars, tools: &ToolUse, content: Option<&JsonSchema>, error: &GrammarError) -> ApiError {
-    let parameters = tools.callable().map(|(index, tool)| (format!("tools[{index}].function.parameters"), &tool.arguments));
+    let parameters =
+        tools.callable().map(|(index, tool)| (format!("tools[{index}].function.parameters"), &tool.arguments));
     let schemas = parameters.chain(content.map(|schema| (SCHEMA_PARAM.to_owned(), schema)));
     for (param, schema) in schemas {
         if let Err(error) = grammars.compile(&Grammar::of_json(schema)) {

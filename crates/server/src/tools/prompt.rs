@@ -67,13 +67,16 @@ impl Dialect {
 
     /// Tells the model of its functions.
     fn instructions(&self, tools: &ToolUse) -> String {
-        let mut text = "You can call functions. They are, one a line, with their parameters as JSON schemas:\n\n<tools>\n"
-            .to_owned();
+        let mut text =
+            "You can call functions. They are, one a line, with their parameters as JSON schemas:\n\n<tools>\n"
+                .to_owned();
         for definition in tools.definitions() {
             // A string takes all that is written to it.
             let _ = writeln!(text, "{definition}");
         }
-        text.push_str("</tools>\n\nTo call a function, answer with its name and arguments in this form and nothing else:\n\n");
+        text.push_str(
+            "</tools>\n\nTo call a function, answer with its name and arguments in this form and nothing else:\n\n",
+        );
         let form = r#"{"name": <function name>, "arguments": <object of arguments>}"#;
         match self.format {
             ToolFormat::Hermes => _ = write!(text, "{HERMES_OPEN}\n{form}\n{HERMES_CLOSE}"),

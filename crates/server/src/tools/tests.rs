@@ -101,20 +101,53 @@ const FORMATS: [ToolFormat; 5] =
 fn calls_are_found_in_each_format() {
     let weather = r#"{"city": "Kö}\"{ln", "at": [1, {"x": "]"}]}"#;
     for (format, text, content, calls) in [
-        (ToolFormat::Hermes, format!("<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {weather}}}\n</tool_call>"), "",
-            vec![("get_weather", weather)]),
-        (ToolFormat::Hermes, "I look. \n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n\
-            {\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n".to_owned(), "I look.", vec![("now", "{}"), ("now", "{}")]),
-        (ToolFormat::Llama, format!("{{\"name\": \"get_weather\", \"parameters\": {weather}}}"), "",
-            vec![("get_weather", weather)]),
-        (ToolFormat::Llama, "<|python_tag|>{\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}".to_owned(), "",
-            vec![("now", "{}")]),
-        (ToolFormat::Mistral, format!("Yes. [TOOL_CALLS] [{{\"name\": \"get_weather\", \"arguments\": {weather}}}, \
-            {{\"name\": \"now\", \"arguments\": {{}}}}]"), "Yes.", vec![("get_weather", weather), ("now", "{}")]),
-        (ToolFormat::MistralNamed, format!("[TOOL_CALLS]get_weather[ARGS]{weather}[TOOL_CALLS]now[ARGS]{{}}"), "",
-            vec![("get_weather", weather), ("now", "{}")]),
-        (ToolFormat::Generic, format!("{{\"name\": \"get_weather\", \"arguments\": {weather}}}"), "",
-            vec![("get_weather", weather)]),
+        (
+            ToolFormat::Hermes,
+            format!("<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {weather}}}\n</tool_call>"),
+            "",
+            vec![("get_weather", weather)],
+        ),
+        (
+            ToolFormat::Hermes,
+            "I look. \n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n\
+            {\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n"
+                .to_owned(),
+            "I look.",
+            vec![("now", "{}"), ("now", "{}")],
+        ),
+        (
+            ToolFormat::Llama,
+            format!("{{\"name\": \"get_weather\", \"parameters\": {weather}}}"),
+            "",
+            vec![("get_weather", weather)],
+        ),
+        (
+            ToolFormat::Llama,
+            "<|python_tag|>{\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}".to_owned(),
+            "",
+            vec![("now", "{}")],
+        ),
+        (
+            ToolFormat::Mistral,
+            format!(
+                "Yes. [TOOL_CALLS] [{{\"name\": \"get_weather\", \"arguments\": {weather}}}, \
+            {{\"name\": \"now\", \"arguments\": {{}}}}]"
+            ),
+            "Yes.",
+            vec![("get_weather", weather), ("now", "{}")],
+        ),
+        (
+            ToolFormat::MistralNamed,
+            format!("[TOOL_CALLS]get_weather[ARGS]{weather}[TOOL_CALLS]now[ARGS]{{}}"),
+            "",
+            vec![("get_weather", weather), ("now", "{}")],
+        ),
+        (
+            ToolFormat::Generic,
+            format!("{{\"name\": \"get_weather\", \"arguments\": {weather}}}"),
+            "",
+            vec![("get_weather", weather)],
+        ),
     ] {
         let (reply, has_called) = parse(format, [&*text]);
         assert_eq!(parts(&reply), (content, calls), "{format:?} {text}");
@@ -191,11 +224,15 @@ fn nothing_of_a_text_that_is_no_call_is_lost() {
 fn a_call_is_announced_once_with_its_id_and_then_its_arguments_come_in_pieces() {
     let mut parser = CallParser::new(ToolFormat::Hermes, &tool_use(json!("auto")), ids(ToolFormat::Hermes));
     let mut deltas = Vec::new();
-    for piece in ["Hm", " <tool", "_call>\n{\"name\": \"now\"", ", \"arguments\": {", "\"a\"", ": 1}", "}\n</tool_call>"] {
+    for piece in
+        ["Hm", " <tool", "_call>\n{\"name\": \"now\"", ", \"arguments\": {", "\"a\"", ": 1}", "}\n</tool_call>"]
+    {
         parser.push(piece, &mut deltas);
     }
     parser.finish(&mut deltas);
-    let [Delta::Content(content), Delta::Call { index: 0, id, name }, Delta::Arguments { index: 0, text }] = &deltas[..] else {
+    let [Delta::Content(content), Delta::Call { index: 0, id, name }, Delta::Arguments { index: 0, text }] =
+        &deltas[..]
+    else {
         panic!("{deltas:?}");
     };
     assert_eq!((&**content, &**name, &**text), ("Hm", "now", "{\"a\": 1}"));
@@ -218,7 +255,9 @@ fn a_call_is_announced_once_with_its_id_and_then_its_arguments_come_in_pieces() 
 fn ids_differ_and_suit_the_template() {
     let text = "[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]";
     let (reply, _) = parse(ToolFormat::Mistral, [text]);
-    assert!(reply.calls.iter().all(|call| call.id.len() == 9 && call.id.bytes().all(|byte| byte.is_ascii_alphanumeric())));
+    assert!(
+        reply.calls.iter().all(|call| call.id.len() == 9 && call.id.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    );
     assert_ne!(reply.calls[0].id, reply.calls[1].id);
 }
 
@@ -238,7 +277,11 @@ fn a_dialect_is_found_by_what_the_template_does() {
 }
 
 fn conversation() -> Vec<Message> {
-    let call = ToolCall { id: Some("abcdefghi".to_owned()), name: "get_weather".to_owned(), arguments: json!({"city": "Oslo"}) };
+    let call = ToolCall {
+        id: Some("abcdefghi".to_owned()),
+        name: "get_weather".to_owned(),
+        arguments: json!({"city": "Oslo"}),
+    };
     let second = ToolCall { name: "now".to_owned(), arguments: json!({}), ..call.clone() };
     vec![
         Message::new("user", "Weather? <tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"),
@@ -303,7 +346,8 @@ fn compiled(source: &str, choice: Value, content: Option<&JsonSchema>) -> (Arc<T
 fn every_random_answer_that_must_call_is_calls_of_the_functions() {
     let named = json!({"type": "function", "function": {"name": "get_weather"}});
     let schema = &functions()[0]["function"]["parameters"];
-    for source in [templates::HERMES, templates::MISTRAL, templates::MISTRAL_NAMED, templates::LLAMA, templates::GEMMA] {
+    for source in [templates::HERMES, templates::MISTRAL, templates::MISTRAL_NAMED, templates::LLAMA, templates::GEMMA]
+    {
         for choice in [json!("required"), named.clone()] {
             let (tokenizer, dialect, constraint) = compiled(source, choice.clone(), None);
             let mut n_ended = 0;
@@ -311,13 +355,16 @@ fn every_random_answer_that_must_call_is_calls_of_the_functions() {
                 let ends = tokenizer.end_of_generation_ids();
                 let wish = |allowed: &[u32], _: &mut Random| allowed.iter().copied().find(|id| ends.contains(id));
                 let mut random = Random(seed * 77);
-                let Some(text) = random_answer(&mut constraint.fork(), &tokenizer, &mut random, 300, wish) else { continue };
+                let Some(text) = random_answer(&mut constraint.fork(), &tokenizer, &mut random, 300, wish) else {
+                    continue;
+                };
                 n_ended += 1;
                 let (reply, has_called) = parse(dialect.format(), [&*text]);
                 assert!(has_called && reply.content.is_empty(), "{text}");
                 for call in &reply.calls {
                     let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
-                    let expected = if call.name == "now" { json!({"type": "object", "maxProperties": 0}) } else { schema.clone() };
+                    let expected =
+                        if call.name == "now" { json!({"type": "object", "maxProperties": 0}) } else { schema.clone() };
                     assert!(jsonschema::is_valid(&expected, &arguments), "{text}");
                     assert!(choice == "required" || call.name == "get_weather");
                 }
@@ -345,16 +392,39 @@ fn where_the_model_may_choose_text_is_free_and_a_call_is_held_to_its_form() {
     let (may_end, must_go_on) = (true, false);
     for (source, text, expected, ends) in [
         (templates::HERMES, "Sunny, 20 < 30. {\"a\": [TOOL_CALLS]\n", None, may_end),
-        (templates::HERMES, "I look.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>", None, may_end),
-        (templates::HERMES, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rom\", \"unit\": \"K\"}}",
-            Some("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rom\", \"unit\": \""), must_go_on),
+        (
+            templates::HERMES,
+            "I look.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+            None,
+            may_end,
+        ),
+        (
+            templates::HERMES,
+            "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rom\", \"unit\": \"K\"}}",
+            Some("<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rom\", \"unit\": \""),
+            must_go_on,
+        ),
         (templates::HERMES, "<tool_call> oh", Some("<tool_call>"), must_go_on),
-        (templates::MISTRAL, "Ja. [TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]",
-            None, may_end),
+        (
+            templates::MISTRAL,
+            "Ja. [TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]",
+            None,
+            may_end,
+        ),
         (templates::MISTRAL, "[TOOL_CALLS] oh", Some("[TOOL_CALLS]"), must_go_on),
-        (templates::MISTRAL_NAMED, "[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Rom\"}", None, may_end),
+        (
+            templates::MISTRAL_NAMED,
+            "[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Rom\"}",
+            None,
+            may_end,
+        ),
         (templates::LLAMA, "{\"name\": \"now\", \"parameters\": {}}", None, may_end),
-        (templates::LLAMA, "{\"name\": \"now\", \"parameters\": {\"a\"", Some("{\"name\": \"now\", \"parameters\":"), must_go_on),
+        (
+            templates::LLAMA,
+            "{\"name\": \"now\", \"parameters\": {\"a\"",
+            Some("{\"name\": \"now\", \"parameters\":"),
+            must_go_on,
+        ),
         (templates::LLAMA, "{\"name\": \"Anna\", \"parameters\": {\"a\": 1}} is JSON.", None, may_end),
         (templates::LLAMA, "Sunny.", None, may_end),
     ] {
@@ -369,14 +439,20 @@ fn where_the_model_may_choose_text_is_free_and_a_call_is_held_to_its_form() {
 
 #[test]
 fn a_schema_for_content_holds_beside_calls() {
-    let schema = JsonSchema::new("schema", json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
-        "additionalProperties": false})).unwrap();
+    let schema = JsonSchema::new(
+        "schema",
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+        "additionalProperties": false}),
+    )
+    .unwrap();
     for (text, expected) in [
         ("{\"a\": 7}", "{\"a\": 7}"),
         ("{\"b\": 7}", "{\""),
         ("Sunny", ""),
-        ("<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
-            "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"),
+        (
+            "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+            "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+        ),
     ] {
         let (tokenizer, _, mut constraint) = compiled(templates::HERMES, json!("auto"), Some(&schema));
         assert_eq!(accepted(&mut constraint, &tokenizer, text), expected);
@@ -410,7 +486,8 @@ fn a_function_whose_schema_is_not_supported_is_named() {
     let tokenizer = tokenizer(model::SMOLLM2);
     let tools = json!([function("a", &json!({})), function("b", &json!({"properties": {"x": {"not": {}}}}))]);
     let tools = take(tools, Value::Null, Value::Null).unwrap().unwrap();
-    let refused = dialect(templates::HERMES, &tokenizer).compile(&Grammars::new(tokenizer.clone()), &tools, None).unwrap_err();
+    let refused =
+        dialect(templates::HERMES, &tokenizer).compile(&Grammars::new(tokenizer.clone()), &tools, None).unwrap_err();
     assert_eq!(refused.param.as_deref(), Some("tools[1].function.parameters"));
     assert!(refused.message.contains("not"), "{}", refused.message);
 }
@@ -434,7 +511,11 @@ fn the_request_is_read_or_refused_by_field() {
         (json!([function("a", &json!({})), function("a", &json!({}))]), json!("auto"), "tools[1].function.name"),
         (one(json!({"name": "a", "description": 1})), json!("auto"), "tools[0].function.description"),
         (one(json!({"name": "a", "parameters": []})), json!("auto"), "tools[0].function.parameters"),
-        (one(json!({"name": "a", "parameters": {"type": "array"}})), json!("auto"), "tools[0].function.parameters.type"),
+        (
+            one(json!({"name": "a", "parameters": {"type": "array"}})),
+            json!("auto"),
+            "tools[0].function.parameters.type",
+        ),
         (one(json!({"name": "a", "strict": "yes"})), json!("auto"), "tools[0].function.strict"),
         (functions(), json!("any"), "tool_choice"),
         (functions(), json!({"type": "allowed_tools"}), "tool_choice.type"),
