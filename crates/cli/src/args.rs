@@ -42,7 +42,8 @@ pub enum Command {
     /// Answer requests over HTTP
     ///
     /// Clients of openai's interface can use it; docs/server.md describes it. When the model is loaded, one line on
-    /// standard output says where the server listens. Everything else goes to standard error.
+    /// standard output says where the server listens. Everything else goes to standard error. With --strict, requests with unknown fields are
+    /// refused too.
     Serve(ServeArgs),
     /// Show what a model file says
     Inspect(InspectArgs),

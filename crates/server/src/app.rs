@@ -10,6 +10,7 @@ use muser_text::Tokenizer;
 use muser_text::template::ChatTemplate;
 use serde_json::{Map, Value};
 
+use crate::body::Held;
 use crate::fields::{Fields, Unknown};
 use crate::keys::Keys;
 use crate::metrics::HttpMetrics;
@@ -88,6 +89,7 @@ pub struct App {
     pub address: SocketAddr,
     pub metrics: HttpMetrics,
     pub ids: Ids,
+    pub held: Held,
     /// Seconds since 1970.
     pub started: u64,
 }

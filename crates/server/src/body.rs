@@ -1,9 +1,10 @@
 //! The body of a request, read within its limits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -17,11 +18,35 @@ use crate::reply::{ApiError, ApiResult};
 /// How long a refused body is read on, so that its sender comes to read the reply.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// How many of the longest bodies may be in memory at a time.
+const MAX_BODIES: usize = 16;
+
+/// Bytes of all bodies that are in memory now.
+#[derive(Debug, Default)]
+pub struct Held(AtomicUsize);
+
+/// Counts a body's bytes until it is dropped.
+struct Share<'a> {
+    held: &'a Held,
+    size_bytes: usize,
+}
+
+impl Share<'_> {
+    /// Counts more bytes. Returns how many all bodies have.
+    fn add(&mut self, size_bytes: usize) -> usize {
+        self.size_bytes += size_bytes;
+        self.held.0.fetch_add(size_bytes, Ordering::Relaxed) + size_bytes
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.held.0.fetch_sub(self.size_bytes, Ordering::Relaxed);
+    }
+}
+
 /// Reads a body.
-///
-/// # Errors
-/// It is longer than allowed, or takes too long to arrive.
-pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> ApiResult<Bytes> {
+async fn read<'a>(app: &'a App, headers: &HeaderMap, body: Body) -> ApiResult<(Vec<u8>, Share<'a>)> {
     let max = app.options.max_body_bytes;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|len| len > max as u64) {
@@ -32,7 +57,7 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> ApiResult<Bytes
         return Err(too_large(max));
     }
     let limit = app.options.body_timeout;
-    timeout(limit, collect(body, max)).await.unwrap_or_else(|_| {
+    timeout(limit, collect(body, max, &app.held)).await.unwrap_or_else(|_| {
         let message = format!("the body did not arrive within {} seconds", limit.as_secs_f64());
         Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
     })
@@ -41,16 +66,16 @@ pub async fn read(app: &App, headers: &HeaderMap, body: Body) -> ApiResult<Bytes
 /// Reads a body, and makes something of the fields of its JSON object on a thread where that may take its time.
 ///
 /// # Errors
-/// As [`read`]; it is not a JSON object; or what `parse` finds wrong.
+/// It is longer than allowed, takes too long to arrive or is not a JSON object; or what `parse` finds wrong.
 pub async fn parse<T: Send + 'static>(
     app: &Arc<App>,
     headers: &HeaderMap,
     body: Body,
     parse: impl FnOnce(&App, Fields) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
-    let bytes = read(app, headers, body).await?;
-    let app = Arc::clone(app);
-    let parsed = spawn_blocking(move || parse(&app, Fields::of("", json(&bytes)?)?)).await;
+    let (bytes, _share) = read(app, headers, body).await?;
+    let reader = Arc::clone(app);
+    let parsed = spawn_blocking(move || parse(&reader, Fields::of("", json(&bytes)?)?)).await;
     parsed.map_err(|_| ApiError::internal("the request could not be read"))?
 }
 
@@ -62,8 +87,9 @@ fn json(bytes: &[u8]) -> ApiResult<Value> {
     })
 }
 
-async fn collect(mut body: Body, max: usize) -> ApiResult<Bytes> {
+async fn collect(mut body: Body, max: usize, held: &Held) -> ApiResult<(Vec<u8>, Share<'_>)> {
     let mut read = Vec::new();
+    let mut share = Share { held, size_bytes: 0 };
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             return Err(ApiError::new(StatusCode::BAD_REQUEST, "incomplete_body", "the body ended before its time"));
@@ -73,10 +99,14 @@ async fn collect(mut body: Body, max: usize) -> ApiResult<Bytes> {
                 discard(body);
                 return Err(too_large(max));
             }
+            if share.add(data.len()) > max.saturating_mul(MAX_BODIES) {
+                let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", "too many large bodies at once");
+                return Err(ApiError { retry_after: Some(1), ..error });
+            }
             read.extend_from_slice(&data);
         }
     }
-    Ok(read.into())
+    Ok((read, share))
 }
 
 fn too_large(max: usize) -> ApiError {
@@ -88,4 +118,20 @@ fn too_large(max: usize) -> ApiError {
 /// closed, and not the reply.
 fn discard(mut body: Body) {
     tokio::spawn(timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_as_long_as_they_are_held() {
+        let held = Held::default();
+        let mut first = Share { held: &held, size_bytes: 0 };
+        assert_eq!(first.add(5), 5);
+        let mut second = Share { held: &held, size_bytes: 0 };
+        assert_eq!(second.add(7), 12);
+        drop(first);
+        assert_eq!(second.add(1), 8);
+    }
 }

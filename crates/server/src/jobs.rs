@@ -36,8 +36,13 @@ pub struct Jobs {
     /// Index and id of those with the engine.
     running: Vec<(usize, RequestId)>,
     at_once: usize,
-    sender: UnboundedSender<Told>,
+    outlet: Outlet,
     receiver: UnboundedReceiver<Told>,
+}
+
+/// Where the sinks of a request's jobs lead.
+struct Outlet {
+    sender: UnboundedSender<Told>,
     unread_bytes: Arc<AtomicUsize>,
 }
 
@@ -47,6 +52,10 @@ enum Told {
         job: usize,
         event: Event,
         size_bytes: usize,
+    },
+    /// It is given up, since too much waits to be read.
+    Unread {
+        job: usize,
     },
     /// The engine has let go of it: nothing more will come.
     Over {
@@ -70,18 +79,9 @@ impl Jobs {
     /// # Errors
     /// The engine refuses the first one.
     pub fn submit(service: Service, n_job: usize, at_once: usize, make: MakeRequest) -> ApiResult<Self> {
-        let (sender, receiver) = unbounded_channel();
-        let mut jobs = Self {
-            service,
-            make,
-            n_job,
-            next: 0,
-            running: Vec::new(),
-            at_once: at_once.max(1),
-            sender,
-            receiver,
-            unread_bytes: Arc::default(),
-        };
+        let (outlet, receiver) = Outlet::new();
+        let at_once = at_once.max(1);
+        let mut jobs = Self { service, make, n_job, next: 0, running: Vec::new(), at_once, outlet, receiver };
         jobs.fill()?;
         Ok(jobs)
     }
@@ -106,28 +106,33 @@ impl Jobs {
             let Some(told) = self.receiver.recv().await else { return Ok(None) };
             match told {
                 Told::Event { job, event, size_bytes } => {
-                    self.unread_bytes.fetch_sub(size_bytes, Ordering::Relaxed);
+                    self.outlet.unread_bytes.fetch_sub(size_bytes, Ordering::Relaxed);
                     if matches!(event, Event::Done { .. } | Event::Failed(_)) {
-                        self.running.retain(|&(running, _)| running != job);
+                        self.forget(job);
                         self.try_fill()?;
                     }
                     return Ok(Some((job, Progress::Event(event))));
                 }
-                Told::Over { job } => {
-                    let Some(at) = self.running.iter().position(|&(running, _)| running == job) else { continue };
-                    self.running.remove(at);
-                    let is_unread = self.unread_bytes.load(Ordering::Relaxed) > MAX_UNREAD_BYTES;
-                    return Ok(Some((job, if is_unread { Progress::Unread } else { Progress::Lost })));
-                }
+                Told::Unread { job } if self.forget(job) => return Ok(Some((job, Progress::Unread))),
+                Told::Over { job } if self.forget(job) => return Ok(Some((job, Progress::Lost))),
+                // It has ended before, in good order.
+                Told::Unread { .. } | Told::Over { .. } => {}
             }
         }
+    }
+
+    /// Counts a job as ended. Returns whether it was running.
+    fn forget(&mut self, job: usize) -> bool {
+        let n_running = self.running.len();
+        self.running.retain(|&(running, _)| running != job);
+        self.running.len() < n_running
     }
 
     /// Submits what may be with the engine now. Stops at a full queue, unless no job runs at all.
     fn fill(&mut self) -> ApiResult<()> {
         while self.next < self.n_job && self.running.len() < self.at_once {
             let job = self.next;
-            match self.service.submit((self.make)(job), self.sink(job)) {
+            match self.service.submit((self.make)(job), self.outlet.sink(job)) {
                 Ok(id) => {
                     self.running.push((job, id));
                     self.next += 1;
@@ -148,22 +153,31 @@ impl Jobs {
             Err(error) => Err(error),
         }
     }
-
-    fn sink(&self, job: usize) -> EventSink {
-        let over = Over { sender: self.sender.clone(), job };
-        let unread_bytes = Arc::clone(&self.unread_bytes);
-        Box::new(move |event| {
-            let size_bytes = size_bytes(&event);
-            let waiting = unread_bytes.fetch_add(size_bytes, Ordering::Relaxed) + size_bytes;
-            let is_sent = over.sender.send(Told::Event { job: over.job, event, size_bytes }).is_ok();
-            if is_sent && waiting <= MAX_UNREAD_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })
-    }
 }
 
 impl Drop for Jobs {
     fn drop(&mut self) {
         self.running.iter().for_each(|&(_, id)| self.service.cancel(id));
+    }
+}
+
+impl Outlet {
+    fn new() -> (Self, UnboundedReceiver<Told>) {
+        let (sender, receiver) = unbounded_channel();
+        (Self { sender, unread_bytes: Arc::default() }, receiver)
+    }
+
+    /// Passes the events of a job on. Breaks when nobody listens, or too much waits.
+    fn sink(&self, job: usize) -> EventSink {
+        let unread_bytes = Arc::clone(&self.unread_bytes);
+        let over = Over { sender: self.sender.clone(), job };
+        Box::new(move |event| {
+            let size_bytes = size_bytes(&event);
+            let is_too_much = unread_bytes.fetch_add(size_bytes, Ordering::Relaxed) + size_bytes > MAX_UNREAD_BYTES;
+            let told = if is_too_much { Told::Unread { job } } else { Told::Event { job, event, size_bytes } };
+            let is_sent = over.sender.send(told).is_ok();
+            if is_sent && !is_too_much { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
     }
 }
 
@@ -207,5 +221,35 @@ fn refused(refusal: &Refusal) -> ApiError {
         Refusal::Ended => ApiError { retry_after: None, ..unavailable("engine_ended") },
         // The request was checked before, so that the field to blame is known; this is for what is not known here.
         refusal => ApiError::new(StatusCode::BAD_REQUEST, "invalid_value", refusal.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(len: usize) -> Event {
+        Event::Token { id: 1, text: "a".repeat(len), logprob: None }
+    }
+
+    #[test]
+    fn a_sink_breaks_when_too_much_waits_and_says_so() {
+        let (outlet, mut told) = Outlet::new();
+        let mut sink = outlet.sink(3);
+        assert!(sink(token(MAX_UNREAD_BYTES / 2)).is_continue());
+        assert!(sink(token(MAX_UNREAD_BYTES / 2)).is_break());
+        drop(sink);
+        assert!(matches!(told.try_recv(), Ok(Told::Event { job: 3, .. })));
+        assert!(matches!(told.try_recv(), Ok(Told::Unread { job: 3 })));
+        assert!(matches!(told.try_recv(), Ok(Told::Over { job: 3 })));
+    }
+
+    #[test]
+    fn a_sink_breaks_when_nobody_listens() {
+        let (outlet, told) = Outlet::new();
+        let mut sink = outlet.sink(0);
+        assert!(sink(token(1)).is_continue());
+        drop(told);
+        assert!(sink(token(1)).is_break());
     }
 }

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::Error;
 use crate::app::{App, Options, Served};
+use crate::body::Held;
 use crate::chat::now;
 use crate::connection::Acceptor;
 use crate::metrics::HttpMetrics;
@@ -104,6 +105,7 @@ impl Server {
             address,
             metrics: HttpMetrics::default(),
             ids: Ids::new(),
+            held: Held::default(),
             started: now(),
         });
         let acceptor = Acceptor::new(Arc::clone(&app), router(app), stop.clone());

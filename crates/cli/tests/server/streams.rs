@@ -55,6 +55,24 @@ fn streamed_pieces_joined_are_the_whole_answer_whatever_the_tokens_are() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_replaced_and_all_others_come() {
+    // At this temperature every byte is as likely as any other: parts of characters, wrong ones, and ends inside of one.
+    let server = endless(&["--ctx", "512", "--slots", "2"]);
+    for seed in 0..8 {
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        let body = json!({"messages": messages, "max_tokens": 200, "seed": seed, "logprobs": true, "ignore_eos": true});
+        let choice = server.ask(CHAT, &body)["choices"][0].take();
+        let tokens = choice["logprobs"]["content"].as_array().expect("an array");
+        let bytes = tokens.iter().flat_map(|token| token["bytes"].as_array().expect("bytes"));
+        let bytes: Vec<u8> = bytes.map(|byte| byte.as_u64().expect("a byte") as u8).collect();
+        assert_eq!(bytes.len(), 200);
+        let text = choice["message"]["content"].as_str().expect("text");
+        assert_eq!(text, String::from_utf8_lossy(&bytes), "seed {seed}");
+        assert!(text.contains('\u{FFFD}'), "no byte was wrong: {text:?}");
+    }
+}
+
+#[test]
 fn a_chat_begins_with_the_speaker_and_ends_with_the_reason_and_nothing_in_between_is_lost() {
     let server = smollm2(&["--ctx", "512", "--slots", "1"]);
     let messages = json!([{"role": "user", "content": "Write 日本 and 🦀 three times."}]);

@@ -42,7 +42,7 @@ fn sixteen_requests_on_four_slots_give_each_its_solo_bits() {
 #[test]
 fn sixteen_requests_to_real_models_give_each_its_solo_bits() {
     for name in [SMOLLM2, GEMMA3] {
-        sixteen_at_once_give_each_its_solo_bits(&open(name), 40);
+        sixteen_at_once_give_each_its_solo_bits(&open(name), 32);
     }
 }
 

@@ -18,17 +18,17 @@ fn a_stop_text_ends_the_answer_before_it_wherever_tokens_end() {
     let model = open(SMOLLM2);
     let service = model.serve(Setup::default());
     let prompt = model.encode("Water boils at");
-    let whole = ask(&service, &prompt, greedy(24)).text;
+    let whole = ask(&service, &prompt, greedy(12)).text;
     let chars: Vec<(usize, char)> = whole.char_indices().collect();
     // Every place of the text once, with stop texts of one to six characters.
     for (index, &(at, _)) in chars.iter().enumerate() {
         let end_at = chars.get(index + 1 + index % 6).map_or(whole.len(), |&(end, _)| end);
         let stop = &whole[at..end_at];
-        let reply = ask(&service, &prompt, stopping(&["never there", stop], 24));
+        let reply = ask(&service, &prompt, stopping(&["never there", stop], 12));
         let first = whole.find(stop).expect("it is from the text");
         assert_eq!((reply.text.as_str(), reply.finish()), (&whole[..first], Finish::StopString(1)), "{stop:?}");
     }
-    let reply = ask(&service, &prompt, stopping(&[&format!("{whole}!")], 24));
+    let reply = ask(&service, &prompt, stopping(&[&format!("{whole}!")], 12));
     assert_eq!(
         (reply.text.as_str(), reply.finish()),
         (whole.as_str(), Finish::Length),

@@ -263,9 +263,13 @@ impl KvPlane {
 
     /// Zeroes the rows that lie so many rows after the origin's.
     fn zero_rows(&mut self, ahead: Range<usize>) {
-        for ahead in ahead {
-            let row = self.row_ahead(ahead);
-            zero_row(&self.geometry, self.k.as_bits_mut(), self.v.as_bits_mut(), row);
+        let Range { mut start, end } = ahead;
+        while start < end {
+            let row = self.row_ahead(start);
+            // Up to the end of a lane block, in which the ring does not wrap.
+            let n = (KV_LANES - row % KV_LANES).min(end - start);
+            zero_lanes(&self.geometry, self.k.as_bits_mut(), self.v.as_bits_mut(), row, n);
+            start += n;
         }
     }
 
@@ -381,14 +385,15 @@ fn read_v_row(geometry: &KvGeometry, v: &[u16], row: usize, target: &mut [u16]) 
     }
 }
 
-/// Zeroes one row of K and V.
-fn zero_row(geometry: &KvGeometry, k: &mut [u16], v: &mut [u16], row: usize) {
+/// Zeroes `n` rows of K and V that lie in one lane block.
+fn zero_lanes(geometry: &KvGeometry, k: &mut [u16], v: &mut [u16], row: usize, n: usize) {
     for head in 0..geometry.n_head_kv {
-        k[geometry.k_start(head, row)..]
-            .iter_mut()
-            .step_by(KV_LANES)
-            .take(geometry.head_dim)
-            .for_each(|bits| *bits = 0);
-        v[geometry.v_range(head, row, 1)].fill(0);
+        let block = &mut k[geometry.k_start(head, row)..];
+        if n == KV_LANES {
+            block[..geometry.head_dim * KV_LANES].fill(0);
+        } else {
+            block.chunks_mut(KV_LANES).take(geometry.head_dim).for_each(|lanes| lanes[..n].fill(0));
+        }
+        v[geometry.v_range(head, row, n)].fill(0);
     }
 }
