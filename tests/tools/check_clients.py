@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from typing import Annotated, Literal
 
 import openai
+import pydantic
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -93,6 +95,68 @@ def check_openai(url, model):
     return openai.__version__
 
 
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["C", "F"]}},
+            "required": ["city", "unit"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class Country(pydantic.BaseModel):
+    """What an answer is held to."""
+
+    capital: Annotated[str, pydantic.Field(max_length=24)]
+    continent: Literal["Africa", "America", "Asia", "Europe", "Oceania"]
+    neighbours: Annotated[list[Annotated[str, pydantic.Field(max_length=16)]], pydantic.Field(max_length=2)]
+
+
+def check_openai_tools(url, model):
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, timeout=TIMEOUT, max_retries=0)
+    asked = {"model": model, "messages": MESSAGES, "temperature": 0, "max_completion_tokens": 160}
+
+    parsed = client.chat.completions.parse(**asked, response_format=Country).choices[0]
+    check(isinstance(parsed.message.parsed, Country), "an answer of a class")
+    loose = client.chat.completions.create(**asked, response_format={"type": "json_object"}).choices[0]
+    check(loose.finish_reason == "length" or isinstance(json.loads(loose.message.content), dict), "an object")
+
+    asked = {**asked, "tools": [WEATHER], "parallel_tool_calls": False}
+    one = {"type": "function", "function": {"name": "get_weather"}}
+    for choice in ["required", one]:
+        reply = client.chat.completions.create(**asked, tool_choice=choice).choices[0]
+        check(reply.finish_reason == "tool_calls" and reply.message.content is None, "a demanded call")
+        [call] = reply.message.tool_calls
+        arguments = json.loads(call.function.arguments)
+        check(call.function.name == "get_weather" and arguments["unit"] in ("C", "F"), "its arguments")
+
+    with client.chat.completions.stream(**asked, tool_choice="required") as stream:
+        for event in stream:
+            pass
+        [streamed] = stream.get_final_completion().choices[0].message.tool_calls
+    check(streamed.function.arguments == call.function.arguments, "the stream calls as the whole answer does")
+
+    told = [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]},
+        {"role": "tool", "tool_call_id": call.id, "content": "7 degrees, rain"},
+    ]
+    free = client.chat.completions.create(**{**asked, "messages": told, "max_completion_tokens": 16}).choices[0]
+    check(free.message.content or free.message.tool_calls, "an answer to a result")
+    error = raises(
+        openai.BadRequestError,
+        lambda: client.chat.completions.create(**{**asked, "tools": [{"type": "function", "function": {"name": "a b"}}]}),
+    )
+    check(error.param == "tools[0].function.name", "the field to blame")
+
+
 async def check_at_once(url, model):
     """Several at once get what each gets alone."""
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, timeout=TIMEOUT, max_retries=0) as client:
@@ -115,6 +179,11 @@ def check_langchain(url, model):
     check(whole.usage_metadata["output_tokens"] > 0, "the usage")
     check("".join(chunk.content for chunk in chat.stream(messages)) == whole.content, "the stream")
     check(len(chat.batch([messages, messages])) == 2, "a batch")
+    longer = ChatOpenAI(model=model, base_url=f"{url}/v1", api_key=KEY, temperature=0, max_tokens=160, timeout=TIMEOUT)
+    called = longer.bind_tools([WEATHER], tool_choice="get_weather").invoke(messages)
+    check(called.tool_calls[0]["args"]["unit"] in ("C", "F"), "a call")
+    country = longer.with_structured_output(Country, method="json_schema")
+    check(isinstance(country.invoke(messages), Country), "an answer of a class")
     # It would otherwise count tokens with a vocabulary that it would have to fetch.
     embeddings = OpenAIEmbeddings(
         model=model, base_url=f"{url}/v1", api_key=KEY, check_embedding_ctx_length=False, timeout=TIMEOUT
@@ -174,9 +243,11 @@ def main():
                 check_prometheus(url, is_first=True)
                 version = check_openai(url, name)
                 print(f"openai {version}: models, chat, stream, log-probabilities, stops, choices, embeddings, errors")
+                check_openai_tools(url, name)
+                print("openai: answers of a schema, calls of functions, whole and streamed")
                 asyncio.run(check_at_once(url, name))
                 check_langchain(url, name)
-                print("langchain-openai: chat, stream, batch, embeddings")
+                print("langchain-openai: chat, stream, batch, calls, answers of a schema, embeddings")
                 check_curl(url)
                 print("curl: health, stream, a large body, no key")
                 check_prometheus(url, is_first=False)

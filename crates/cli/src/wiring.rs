@@ -64,6 +64,8 @@ pub struct Room {
     pub n_slot: usize,
     /// Bytes of ended sessions.
     pub prefix_cache_bytes: u64,
+    /// Bytes for each token of the vocabulary, of what the command makes of it.
+    pub table_bytes_per_token: u64,
 }
 
 /// A model, opened, with an engine that has no session yet.
@@ -77,7 +79,7 @@ pub struct Prepared {
 
 /// Opens a model and makes an engine with one session for it.
 pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> {
-    let room = Room { context, n_slot: 1, prefix_cache_bytes: 0 };
+    let room = Room { context, n_slot: 1, prefix_cache_bytes: 0, table_bytes_per_token: 0 };
     let Prepared { engine, tokenizer, template, report, .. } = prepare(path, args, room)?;
     let session = engine.session().with_context(|| making_room(engine.n_ctx()))?;
     Ok(Opened { engine, session, tokenizer, template, report })
@@ -85,7 +87,7 @@ pub fn open(path: &Path, args: &EngineArgs, context: Context) -> Result<Opened> 
 
 /// Opens a model and makes an engine for it.
 pub fn prepare(path: &Path, args: &EngineArgs, room: Room) -> Result<Prepared> {
-    let Room { context, n_slot, prefix_cache_bytes } = room;
+    let Room { context, n_slot, prefix_cache_bytes, table_bytes_per_token } = room;
     let n_ctx = match context {
         Context::Asked(Ctx::Auto) => None,
         Context::Asked(Ctx::Tokens(tokens)) => Some(tokens.get()),
@@ -108,7 +110,7 @@ pub fn prepare(path: &Path, args: &EngineArgs, room: Room) -> Result<Prepared> {
             strict: args.strict,
         },
         scan: !args.no_scan,
-        plan: PlanOptions { n_ctx, n_slot, n_batch, prefix_cache_bytes },
+        plan: PlanOptions { n_ctx, n_slot, n_batch, prefix_cache_bytes, table_bytes_per_token },
         force_pre: args.force_pre.clone(),
     };
     let loaded = load(path, &options).map_err(|error| exit::of_opening(error, args.force_pre.is_some()));

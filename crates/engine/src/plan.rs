@@ -45,6 +45,8 @@ pub struct PlanOptions {
     pub n_batch: usize,
     /// Bytes of ended sessions that are kept for their prefixes.
     pub prefix_cache_bytes: u64,
+    /// Bytes for each token of the vocabulary, of tables that the caller makes of it.
+    pub table_bytes_per_token: u64,
 }
 
 /// Plans a model's memory against what the machine has. Returns the context of each slot, and the plan.
@@ -77,9 +79,10 @@ fn request(
     n_ctx: usize,
 ) -> Result<PlanRequest, Error> {
     let memory = Decoder::memory(spec, batch_rows(options.n_batch, n_ctx, options.n_slot), n_ctx)?;
+    let further_tables = options.table_bytes_per_token.saturating_mul(spec.n_vocab as u64);
     Ok(PlanRequest {
         weight_bytes: footprint.weight_bytes,
-        table_bytes: footprint.table_bytes,
+        table_bytes: footprint.table_bytes.saturating_add(further_tables),
         load: if policy == LoadPolicy::Read { LoadPath::Read } else { LoadPath::Map },
         layers: KvCache::layers(spec).collect(),
         n_ctx,

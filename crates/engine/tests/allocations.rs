@@ -24,7 +24,7 @@ fn whichever_allocation_fails_the_error_says_so_and_nothing_half_made_stays() {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: false, strict: false },
         scan: true,
-        plan: PlanOptions { n_ctx: Some(256), n_slot: 1, n_batch: 64, prefix_cache_bytes: 0 },
+        plan: PlanOptions { n_ctx: Some(256), n_slot: 1, n_batch: 64, prefix_cache_bytes: 0, table_bytes_per_token: 0 },
         force_pre: None,
     };
     let loaded = load(&model_path(MUSE[1]), &Device::host(), &options, &|_| ControlFlow::Continue(()));

@@ -29,7 +29,13 @@ fn open(name: &'static str) -> Model {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 2, resident: false, strict: false },
         scan: true,
-        plan: PlanOptions { n_ctx: Some(512), n_slot: 1, n_batch: 512, prefix_cache_bytes: 0 },
+        plan: PlanOptions {
+            n_ctx: Some(512),
+            n_slot: 1,
+            n_batch: 512,
+            prefix_cache_bytes: 0,
+            table_bytes_per_token: 0,
+        },
         force_pre: None,
     };
     let loaded = load(&model_path(name), &Device::host(), &options, &|_| ControlFlow::Continue(()));

@@ -16,7 +16,7 @@ fn loaded(path: &Path) -> (Result<Loaded, Error>, usize) {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 1, resident: false, strict: false },
         scan: true,
-        plan: PlanOptions { n_ctx: Some(64), n_slot: 1, n_batch: 64, prefix_cache_bytes: 0 },
+        plan: PlanOptions { n_ctx: Some(64), n_slot: 1, n_batch: 64, prefix_cache_bytes: 0, table_bytes_per_token: 0 },
         force_pre: None,
     };
     let steps = AtomicUsize::new(0);

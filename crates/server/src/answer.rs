@@ -2,18 +2,15 @@
 
 mod logprobs;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::http::StatusCode;
 use muser_engine::service::{Event, Summary};
 use muser_engine::{Error, Finish};
-use muser_text::Tokenizer;
 use serde_json::{Value, json};
 use tracing::{Span, info, warn};
 
-pub use logprobs::Scored;
-use logprobs::ScoredTokens;
+pub use logprobs::{Scored, ScoredTokens};
 
 use crate::jobs::{Jobs, Progress};
 use crate::reply::{ApiError, ApiResult};
@@ -68,9 +65,8 @@ impl Usage {
 }
 
 impl Answers {
-    /// The answers of `n_choice` jobs, `n` for each prompt. With a tokeniser, tokens are scored.
-    pub fn new(jobs: Jobs, n_choice: usize, n: usize, tokenizer: Option<&Arc<Tokenizer>>) -> Self {
-        let scored = tokenizer.map(|tokenizer| (0..n_choice).map(|_| ScoredTokens::new(tokenizer)).collect());
+    /// The answers of `n_choice` jobs, `n` for each prompt. If tokens are scored, there is something to do so for each.
+    pub fn new(jobs: Jobs, n_choice: usize, n: usize, scored: Option<Vec<ScoredTokens>>) -> Self {
         Self {
             jobs,
             scored,

@@ -15,6 +15,8 @@ use crate::fields::{Fields, Unknown};
 use crate::keys::Keys;
 use crate::metrics::HttpMetrics;
 use crate::reply::{self, ApiError, ApiResult};
+use crate::structured::Grammars;
+use crate::tools::Dialect;
 use crate::trace::Ids;
 
 /// How a server is set up.
@@ -79,6 +81,9 @@ pub struct Served {
 /// What all handlers share.
 pub struct App {
     pub served: Served,
+    /// What the chat template does with functions, if there is one.
+    pub dialect: Option<Dialect>,
+    pub grammars: Grammars,
     pub options: Options,
     /// Where it really listens.
     pub address: SocketAddr,

@@ -88,6 +88,19 @@ impl Fields {
         }
     }
 
+    /// Takes a name that has to be there, of a schema or a function.
+    ///
+    /// # Errors
+    /// It is not, or is something else.
+    pub fn name(&mut self, name: &str) -> ApiResult<String> {
+        const EXPECTED: &str = "1 to 64 letters, digits, underscores or dashes";
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        match self.required(name, EXPECTED)? {
+            Value::String(text) if (1..=64).contains(&text.len()) && text.bytes().all(is_part) => Ok(text),
+            other => Err(ApiError::out_of_range(self.path(name), &other, EXPECTED)),
+        }
+    }
+
     /// Takes a truth value; `false` where there is none.
     ///
     /// # Errors

@@ -36,11 +36,16 @@ mod router;
 mod server;
 mod settings;
 mod stream;
+mod structured;
+#[cfg(test)]
+mod testing;
 mod timed;
 mod tokens;
+mod tools;
 mod trace;
 
 pub use app::{Options, Served};
 pub use error::Error;
 pub use keys::Keys;
 pub use server::{Server, Stop};
+pub use structured::GRAMMAR_BYTES_PER_TOKEN;

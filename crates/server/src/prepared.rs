@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use muser_engine::service::{Request, Work};
 use serde_json::{Value, json};
 
-use crate::answer::{Answers, Piece, Scored, Usage};
+use crate::answer::{Answers, Piece, Scored, ScoredTokens, Usage};
 use crate::app::App;
 use crate::jobs::Jobs;
 use crate::reply::{self, ApiError, ApiResult};
@@ -57,14 +57,15 @@ impl Prepared {
     pub fn submit(self, app: &App) -> ApiResult<Answers> {
         let Self { prompts, settings, .. } = self;
         let (n, n_choice) = (settings.n, prompts.len() * settings.n);
-        let tokenizer = settings.top_logprobs.map(|_| &app.served.tokenizer);
+        let scored = |_| ScoredTokens::new(&app.served.tokenizer, settings.special);
+        let scored = settings.top_logprobs.map(|_| (0..n_choice).map(scored).collect());
         let make = move |choice: usize| Request {
             prompt: prompts[choice / n].clone(),
             work: Work::Generate(settings.options(choice % n)),
         };
         let service = app.served.service.clone();
         let at_once = service.status().slots.len();
-        Ok(Answers::new(Jobs::submit(service, n_choice, at_once, Box::new(make))?, n_choice, n, tokenizer))
+        Ok(Answers::new(Jobs::submit(service, n_choice, at_once, Box::new(make))?, n_choice, n, scored))
     }
 }
 

@@ -17,6 +17,8 @@ use crate::chat::now;
 use crate::connection::Acceptor;
 use crate::metrics::HttpMetrics;
 use crate::router::router;
+use crate::structured::Grammars;
+use crate::tools::Dialect;
 use crate::trace::Ids;
 
 /// Threads that talk to clients. They compute nothing.
@@ -93,8 +95,12 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Runtime)?;
         let service = served.service.clone();
         let shutdown_timeout = options.shutdown_timeout;
+        let dialect = served.template.as_ref().map(|template| Dialect::of(template, &served.tokenizer));
+        let grammars = Grammars::new(Arc::clone(&served.tokenizer));
         let app = Arc::new(App {
             served,
+            dialect,
+            grammars,
             options,
             address,
             metrics: HttpMetrics::default(),

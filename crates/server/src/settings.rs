@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fields::{Fields, Unknown, whole};
 use crate::reply::{ApiError, ApiResult};
+use crate::structured::GrammarConstraint;
 
 /// Most stop texts of a request.
 const MAX_STOPS: usize = 16;
@@ -72,7 +73,7 @@ const UNSUPPORTED: [(&str, &str); 38] = [
 ];
 
 /// How the choices of a request are made.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Settings {
     /// Most tokens of a choice; `None` is as many as the context has room for.
     pub max_tokens: Option<usize>,
@@ -84,6 +85,10 @@ pub struct Settings {
     pub stream: Option<StreamOptions>,
     /// Texts that end a choice.
     pub stop: Vec<String>,
+    /// What the answers are held to.
+    pub constraint: Option<GrammarConstraint>,
+    /// Whether the names of control tokens are part of the text.
+    pub special: bool,
     sampler: SamplerSpec,
     logit_bias: Vec<(u32, f32)>,
     ignore_eos: bool,
@@ -107,6 +112,7 @@ pub struct Bounds {
 
 impl Settings {
     /// Takes the fields, but for `max_tokens` and those about log-probabilities, which the interfaces spell differently.
+    /// Answers are held to nothing.
     ///
     /// # Errors
     /// The first field that is out of its range or not supported.
@@ -126,6 +132,8 @@ impl Settings {
             top_logprobs: None,
             stream: stream(fields, unknown)?,
             stop: stop(fields)?,
+            constraint: None,
+            special: false,
             sampler,
             logit_bias: logit_bias(fields, bounds.n_vocab)?,
             ignore_eos: fields.flag("ignore_eos")?,
@@ -141,7 +149,8 @@ impl Settings {
             top_logprobs: self.top_logprobs,
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
-            ..GenerateOptions::default()
+            constraint: self.constraint.as_ref().map(|constraint| Box::new(constraint.fork()) as _),
+            special: self.special,
         }
     }
 }

@@ -39,7 +39,9 @@ pub fn stream(answers: Answers, head: Head, options: StreamOptions, chunks: impl
         let event = streaming.next().await?;
         Some((Ok::<_, Infallible>(event), streaming))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    // Asks proxies to pass events on as they come.
+    let unbuffered = [("x-accel-buffering", "no")];
+    (unbuffered, Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))).into_response()
 }
 
 impl<C: Chunks> Streaming<C> {

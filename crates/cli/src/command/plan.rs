@@ -19,7 +19,13 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         Ctx::Auto => None,
         Ctx::Tokens(tokens) => Some(tokens.get()),
     };
-    let options = PlanOptions { n_ctx, n_slot: args.slots.get(), n_batch: args.batch.get(), prefix_cache_bytes: 0 };
+    let options = PlanOptions {
+        n_ctx,
+        n_slot: args.slots.get(),
+        n_batch: args.batch.get(),
+        prefix_cache_bytes: 0,
+        table_bytes_per_token: 0,
+    };
     let planned = muser_engine::plan(&spec, footprint, args.load.into(), options);
     if let Err(muser_engine::Error::Memory(muser_memory::Error::DoesNotFit(refusal))) = &planned
         && args.json

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use muser_engine::service::{Service, ServiceOptions};
 use muser_memory::{Availability, Residency};
-use muser_server::{Keys, Options, Served, Server, Stop};
+use muser_server::{GRAMMAR_BYTES_PER_TOKEN, Keys, Options, Served, Server, Stop};
 use serde_json::{Map, Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -68,7 +68,12 @@ fn options(args: &ServeArgs) -> Result<Options, muser_server::Error> {
 /// Opens the model, with room for all slots and the prefix cache. Returns the cache's bytes too.
 fn prepare_slots(args: &ServeArgs) -> Result<(Prepared, u64)> {
     let prepare = |prefix_cache_bytes| {
-        let room = Room { context: Context::Asked(args.ctx), n_slot: args.slots.get(), prefix_cache_bytes };
+        let room = Room {
+            context: Context::Asked(args.ctx),
+            n_slot: args.slots.get(),
+            prefix_cache_bytes,
+            table_bytes_per_token: GRAMMAR_BYTES_PER_TOKEN,
+        };
         prepare(&args.model, &args.engine, room)
     };
     if let Some(asked) = args.prefix_cache {

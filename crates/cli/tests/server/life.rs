@@ -113,6 +113,15 @@ fn a_client_that_does_not_read_holds_nobody() {
 }
 
 #[test]
+fn a_client_that_takes_nothing_for_too_long_is_given_up() {
+    let server = lasting(&["--slots", "1", "--write-timeout", "0.3"]);
+    let unread = open(&server, &json!({"prompt": "hi", "max_tokens": 90_000, "logprobs": 20}));
+    server.wait_until("its slot is free", |server| server.n_busy() == 0 && cancelled(server) == 1);
+    server.wait_until("its connection is closed", |server| server.metric("muser_http_connections") == 1);
+    assert!(!unread.drain().contains("[DONE]"), "the answer was complete");
+}
+
+#[test]
 fn health_fails_within_a_bound_while_the_engine_is_stuck() {
     // One step over the whole prompt with the slow reference backend takes minutes.
     let args = ["--reference", "--ctx", "2048", "--batch", "2048", "--slots", "1", "--prefix-cache", "0"];

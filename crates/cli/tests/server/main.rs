@@ -14,3 +14,4 @@ mod streams;
 #[path = "../cli/support/tiny.rs"]
 #[expect(dead_code, reason = "a part of it is used here")]
 mod tiny;
+mod tools;

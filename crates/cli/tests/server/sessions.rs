@@ -103,6 +103,27 @@ fn more_slots_than_memory_are_refused_by_the_plan_before_anything_is_loaded() {
     assert!(said.contains("256") && output.stdout.is_empty(), "{said}");
 }
 
+#[test]
+fn what_keeps_a_server_from_starting_has_its_own_exit_code_and_prints_no_address() {
+    let place = crate::tiny::Tiny::endless().place();
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    let port = server.address().rsplit(':').next().expect("a port");
+    let fails = |path: &std::path::Path, args: &[&str], code: i32| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_muser"));
+        let output = command.arg("serve").arg(path).args(args).output().expect("it starts");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{said}");
+        said
+    };
+    let said = fails(&place.path(), &["--port", port], 1);
+    assert!(said.contains(server.address()), "{said}");
+    let bad = crate::tiny::Place::new();
+    let said = fails(&bad.holding(b"no model"), &["--port", "0"], 4);
+    assert!(said.contains("model.gguf"), "{said}");
+    let said = fails(&place.path(), &["--port", "0", "--slots", "4", "--batch", "2"], 2);
+    assert!(said.contains("4 slots"), "{said}");
+}
+
 fn open(server: &Server, max_tokens: usize) -> crate::http::Events {
     let body: Value = json!({"prompt": "hi", "stream": true, "max_tokens": max_tokens, "temperature": 0});
     Conversation::open(server).send("POST", TEXT, &[], &body.to_string()).events()

@@ -75,7 +75,7 @@ fn slots_show_what_they_hold_and_the_queue_how_long_it_is() {
 fn slots_and_prefixes_take_what_was_planned() {
     let setup = Setup::default();
     let Setup { n_slot, n_ctx, n_batch, prefix_cache_bytes, .. } = setup;
-    let options = PlanOptions { n_ctx: Some(n_ctx), n_slot, n_batch, prefix_cache_bytes };
+    let options = PlanOptions { n_ctx: Some(n_ctx), n_slot, n_batch, prefix_cache_bytes, table_bytes_per_token: 0 };
     let (spec, footprint) =
         with_header(&model_path(MUSE[1]), |files, set| Ok((ModelSpec::read(set)?.0, Footprint::of(files, set)?)))
             .expect("a good model");

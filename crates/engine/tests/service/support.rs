@@ -35,7 +35,7 @@ pub fn open_at(path: &Path) -> Model {
     let options = LoadOptions {
         weights: muser_memory::LoadOptions { policy: LoadPolicy::Map, n_threads: 2, resident: false, strict: false },
         scan: false,
-        plan: PlanOptions { n_ctx: Some(512), n_slot: 4, n_batch: 64, prefix_cache_bytes: 0 },
+        plan: PlanOptions { n_ctx: Some(512), n_slot: 4, n_batch: 64, prefix_cache_bytes: 0, table_bytes_per_token: 0 },
         force_pre: None,
     };
     let loaded = load(path, &Device::host(), &options, &|_| ControlFlow::Continue(()));

@@ -59,9 +59,9 @@ pub struct ScoredTokens {
 }
 
 impl ScoredTokens {
-    /// For an answer without tokens.
-    pub fn new(tokenizer: &Arc<Tokenizer>) -> Self {
-        let options = DecodeOptions { continues: true, ..DecodeOptions::default() };
+    /// For an answer without tokens; `special` is whether its text has the names of control tokens.
+    pub fn new(tokenizer: &Arc<Tokenizer>, special: bool) -> Self {
+        let options = DecodeOptions { continues: true, special };
         Self {
             tokenizer: Arc::clone(tokenizer),
             text: Detokenizer::new(Arc::clone(tokenizer), options),

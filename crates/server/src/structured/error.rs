@@ -1,0 +1,81 @@
+//! What can go wrong with a grammar.
+
+use std::fmt::Display;
+
+use muser_engine::service::ConstraintError;
+
+use crate::reply::ApiError;
+
+/// An error of a grammar or of an answer under it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrammarError {
+    /// The vocabulary has no room in the trie.
+    #[error("the vocabulary is too large for grammars: {n_vocab} tokens of {size_bytes} bytes, the limit is {max}")]
+    VocabularyTooLarge {
+        /// Number of tokens.
+        n_vocab: usize,
+        /// Bytes of all that are text.
+        size_bytes: usize,
+        /// Limit on the bytes.
+        max: usize,
+    },
+    /// The compiler refuses the grammar: it asks for something unknown, contradicts itself, or passes a limit.
+    #[error("{0}")]
+    Refused(String),
+    /// There was no thread to compile on.
+    #[error("no thread to compile a grammar on: {0}")]
+    Thread(String),
+    /// An answer left the grammar, or the grammar took too many steps for one token.
+    #[error("the answer's grammar failed: {0}")]
+    Step(String),
+}
+
+impl GrammarError {
+    /// The compiler's own words, cut to one line: what follows is its state.
+    pub fn refused(error: &dyn Display) -> Self {
+        Self::Refused(first_line(error))
+    }
+
+    /// As [`refused`](Self::refused), of a token.
+    pub fn step(error: &dyn Display) -> Self {
+        Self::Step(first_line(error))
+    }
+
+    /// The reply to a request whose schema at `param` was to be compiled.
+    pub fn reply(&self, param: &str) -> ApiError {
+        match self {
+            Self::Refused(reason) => ApiError {
+                code: "unsupported_value",
+                ..ApiError::invalid(param, format!("`{param}` can't be enforced: {reason}"))
+            },
+            error => ApiError::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<GrammarError> for ConstraintError {
+    fn from(error: GrammarError) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+/// Most characters of a message that is another crate's.
+const MAX_MESSAGE_CHARS: usize = 300;
+
+fn first_line(error: &dyn Display) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut line = lines.next().unwrap_or("no reason given");
+    // A panic of the compiler is caught there, and its message says nothing to who wrote the schema.
+    if line.starts_with("panic") {
+        return "it can't be compiled".to_owned();
+    }
+    // Where the text stands in the grammar around the schema, and how the compiler could be told to do otherwise, are of no
+    // use to a client.
+    line = line.rsplit_once("failed to compile JSON schema: ").map_or(line, |(_, reason)| reason);
+    line = line.split(". Enable ").next().unwrap_or(line);
+    let reason = if line.ends_with(':') { lines.find_map(|line| line.strip_prefix("error: ")) } else { None };
+    let whole = reason.map_or_else(|| line.to_owned(), |reason| format!("{line} {reason}"));
+    let whole = whole.replace(" without 'referencing' feature", "");
+    whole.chars().take(MAX_MESSAGE_CHARS).collect()
+}
