@@ -18,7 +18,7 @@ use crate::http::{Conversation, Reply};
 use crate::tiny::{Place, Tiny};
 
 /// Longer than anything takes here, however busy the machine is: what is still running then hangs.
-pub const PATIENCE: Duration = Duration::from_mins(3);
+pub const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A server, which ends with its test.
 pub struct Server {

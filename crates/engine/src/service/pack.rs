@@ -17,6 +17,8 @@ pub(super) struct Prompt<'a> {
     pub n_held: usize,
     /// Whether each token has to be processed, whoever else has done so.
     pub needs_all: bool,
+    /// A place to stop at, where a copy is kept.
+    pub branch: Option<usize>,
 }
 
 /// How many tokens each prompt can make use of in the next step; the first has waited longest.
@@ -24,7 +26,8 @@ pub(super) struct Prompt<'a> {
 /// Of several that begin alike, only the first goes on. The others wait until it is where they part, and copy what it has:
 /// so it stops there, since a sliding window that went on would have overwritten what they need.
 pub(super) fn turns(prompts: &[Prompt<'_>]) -> Vec<usize> {
-    let mut most: Vec<usize> = prompts.iter().map(|prompt| prompt.tokens.len() - prompt.n_held).collect();
+    let end = |prompt: &Prompt<'_>| prompt.branch.filter(|&pos| pos > prompt.n_held).unwrap_or(prompt.tokens.len());
+    let mut most: Vec<usize> = prompts.iter().map(|prompt| end(prompt) - prompt.n_held).collect();
     for (index, waiting) in prompts.iter().enumerate().filter(|(_, prompt)| !prompt.needs_all) {
         for (ahead, first) in prompts[..index].iter().enumerate() {
             let common = common_to_reuse(first.tokens, waiting.tokens);
@@ -82,7 +85,7 @@ mod tests {
     }
 
     fn prompt(tokens: &[u32], n_held: usize) -> Prompt<'_> {
-        Prompt { tokens, n_held, needs_all: false }
+        Prompt { tokens, n_held, needs_all: false, branch: None }
     }
 
     #[test]
@@ -95,6 +98,14 @@ mod tests {
         // Equal ones part at the last token, which each processes itself.
         assert_eq!(turns(&[prompt(&a, 0), prompt(&a, 0), prompt(&b, 0)]), [60, 0, 0]);
         assert_eq!(turns(&[prompt(&a, 60), prompt(&a, 60), prompt(&b, 60)]), [39, 0, 40]);
+    }
+
+    #[test]
+    fn a_prompt_stops_where_a_copy_is_kept() {
+        let a: Vec<u32> = (0..100).collect();
+        let with_branch = |n_held| Prompt { branch: Some(40), ..prompt(&a, n_held) };
+        assert_eq!(turns(&[with_branch(0)]), [40]);
+        assert_eq!(turns(&[with_branch(40)]), [60]);
     }
 
     #[test]

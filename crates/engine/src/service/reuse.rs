@@ -29,6 +29,8 @@ pub(super) struct Place {
     pub copied_from: Option<Source>,
     /// Why not more.
     pub miss: Option<Miss>,
+    /// Where the prompt parts from a sequence whose window has moved on. Others may part there, too.
+    pub branch: Option<usize>,
 }
 
 /// Looks for the longest start of a prompt that can be reused, token by token, and chooses a slot that is idle. `None` if
@@ -48,12 +50,13 @@ pub(super) fn place(slots: &[Slot], cache: &PrefixCache, prompt: &[u32], may_reu
     }
     let Search { best, source, longest, why, .. } = search;
     let miss = (longest > best || best == 0).then_some(why);
+    let branch = (miss == Some(Miss::WindowLeft)).then_some(longest);
 
     let idle = || slots.iter().enumerate().filter(|(_, slot)| slot.task.is_none());
     let loss = |slot: &Slot| slot.session.tokens().len() - best;
     let unused = idle().find(|(_, slot)| slot.session.tokens().is_empty());
     let own = idle().filter(|(index, _)| best > 0 && in_slots[*index] == best).min_by_key(|(_, slot)| loss(slot));
-    let place = |slot, copied_from| Place { slot, n_reused: best, copied_from, miss };
+    let place = |slot, copied_from| Place { slot, n_reused: best, copied_from, miss, branch };
     match (own, unused) {
         // A slot that has nothing to lose is better than one that would lose what may be asked for again.
         (Some((_, slot)), Some((unused, _))) if loss(slot) >= LEAST_COPIED => Some(place(unused, source)),

@@ -22,6 +22,8 @@ pub(super) struct Task {
     pub prompt: Vec<u32>,
     pub work: Work,
     pub n_reused: usize,
+    /// Where in the prompt a copy of the session is kept, for others that part from it there.
+    pub branch: Option<usize>,
     sink: EventSink,
     times: Times,
 }
@@ -59,6 +61,11 @@ impl Slot {
         n_held == prompt.len() && n_held.saturating_add(answer.limit()).min(self.session.n_ctx()) > window
     }
 
+    /// Whether the slot holds a prompt exactly up to where others part from it.
+    pub(super) fn is_at_branch(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.branch == Some(self.session.tokens().len()))
+    }
+
     pub(super) fn status(&self) -> SlotStatus {
         let n_held = self.session.tokens().len();
         let idle =
@@ -78,7 +85,7 @@ impl Slot {
 impl Task {
     pub(super) fn new(id: RequestId, prompt: Vec<u32>, work: Work, arrived: Instant, sink: EventSink) -> Self {
         let times = Times { arrived, started: Instant::now(), prefilled: None, last_token: None };
-        Self { id, prompt, work, n_reused: 0, sink, times }
+        Self { id, prompt, work, n_reused: 0, branch: None, sink, times }
     }
 
     /// Whether each token of the prompt has to be processed for this request.

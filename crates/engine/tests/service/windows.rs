@@ -113,3 +113,20 @@ fn another_answer_to_a_prompt_longer_than_the_window_starts_where_the_prompt_end
     assert_eq!(service.stats().miss(Miss::WindowLeft).value(), 0);
     end(&service);
 }
+
+#[test]
+fn prompts_that_begin_alike_start_where_earlier_ones_parted() {
+    let model = open(MUSE[1]);
+    let service = model.serve(Setup { n_slot: 1, ..Setup::default() });
+    for len in [WINDOW + 1, 2 * WINDOW, 10 * WINDOW] {
+        let prompt = |seed: u32| [tokens(len, 256, len as u32), tokens(WINDOW + 8, 256, 1000 + seed)].concat();
+        // The second finds that the window has left where they part, and the others what it kept there.
+        for (seed, n_reused) in (0..).zip([0, 0, len, len]) {
+            let reply = ask(&service, &prompt(seed), greedy(6));
+            assert_eq!(reply.summary().n_reused, n_reused, "{len} tokens in common");
+            assert_eq!(reply.bits(), solo(&model, 512, &prompt(seed), greedy(6)).bits());
+        }
+    }
+    assert_eq!(service.stats().miss(Miss::WindowLeft).value(), 3);
+    end(&service);
+}

@@ -31,6 +31,7 @@ impl Scheduler {
             unreachable!("a request is taken out of the queue only for a slot that is free")
         };
         task.n_reused = self.prepare(place);
+        task.branch = place.branch;
         self.n_placed += 1;
         let ending = task.tell_started(place.slot);
         let slot = &mut self.slots[place.slot];
@@ -43,7 +44,7 @@ impl Scheduler {
     /// Brings a slot's session to the start of a prompt that is reused, and returns its length. What the session loses by
     /// that is kept, if there is room.
     fn prepare(&mut self, place: Place) -> usize {
-        let Place { slot, n_reused, copied_from, miss } = place;
+        let Place { slot, n_reused, copied_from, miss, .. } = place;
         // Lent, it can't be what makes room for what the slot held.
         let kept = match copied_from {
             Some(Source::Kept(at)) => Some(self.prefixes.lend(at)),

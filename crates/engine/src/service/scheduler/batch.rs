@@ -72,6 +72,7 @@ impl Scheduler {
             tokens: &task.prompt,
             n_held: slot.session.tokens().len(),
             needs_all: task.needs_all(),
+            branch: task.branch,
         });
         let prompts: Vec<Prompt<'_>> = prompts.collect();
         let shares = share(self.engine.n_batch(), decoding.len(), &turns(&prompts));
@@ -158,13 +159,14 @@ impl Scheduler {
         stats.prefill_tokens.add((n_token - n_decoded) as u64);
     }
 
-    /// Keeps copies of sessions that hold exactly their prompt, where a window will move on with the answer.
+    /// Keeps copies of sessions at places that others start from, where a window will move on: at the end of their prompt,
+    /// and where others parted from it before.
     fn keep_prompts(&mut self, pieces: &[Piece]) {
         let Some(window) = self.window else { return };
         let (spec, device) = (self.engine.model().spec(), self.engine.device());
         for piece in pieces.iter().filter(|piece| piece.kind == Kind::Prefill) {
             let slot = &self.slots[piece.slot];
-            if slot.answer_leaves(window) {
+            if slot.answer_leaves(window) || slot.is_at_branch() {
                 self.prefixes.keep(&slot.session, spec, device);
             }
         }
