@@ -24,12 +24,15 @@ use softmax::{Results, Softmax, finish, join};
 use stream::{MAX_ROWS, Query, Scores};
 use tile::{Fate, Tiles};
 
-/// Query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the second-level
-/// cache beside the chunk.
-const BLOCK_ROWS: usize = 96;
+/// The most query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the
+/// second-level cache beside the chunk.
+const BLOCK_ROWS: usize = 192;
+
+/// Blocks for each thread, if there are rows enough to fill tiles: so threads of unequal speed end together.
+const BLOCKS_PER_THREAD: usize = 4;
 
 /// Query rows that make `tile` faster than `stream`.
-const MIN_TILED_ROWS: usize = 8;
+const MIN_TILED_ROWS: usize = 24;
 
 /// A block is split when its share of the work is more than one in this many per thread.
 const SPLIT_SHARE: usize = 4;
@@ -157,11 +160,13 @@ impl Scratch {
         window: Option<usize>,
     ) {
         self.blocks.clear();
+        let n_row = n_head * spans.iter().map(|span| span.n).sum::<usize>();
+        let rows_each = if threads == 1 { n_row } else { n_row.div_ceil(BLOCKS_PER_THREAD * threads) };
         let mut first = 0;
         for (span, &AttentionSpan { n, pos, plane }) in spans.iter().enumerate() {
             let n_head_kv = plane.geometry().n_head_kv;
             let group = n_head / n_head_kv;
-            let positions = (BLOCK_ROWS / group).max(1);
+            let positions = block_positions(n, group, rows_each);
             for offset in (0..n).step_by(positions) {
                 let (first, pos, n) = (first + offset, pos + offset, positions.min(n - offset));
                 let chunks = first_visible(pos, window) / CHUNK..(pos + n).div_ceil(CHUNK);
@@ -216,6 +221,15 @@ fn grow<T: Clone>(items: &mut Vec<T>, len: usize, value: T) {
     if items.len() < len {
         items.resize(len, value);
     }
+}
+
+/// Positions in a block of about `rows` rows, of a span of `n` positions with `group` rows each.
+fn block_positions(n: usize, group: usize, rows: usize) -> usize {
+    let most = (rows.clamp(MIN_TILED_ROWS, BLOCK_ROWS) / group).max(1);
+    let even = n.div_ceil(n.div_ceil(most));
+    // Rounded up to whole tiles.
+    let whole = (1..tile::ROWS).find(|positions| (positions * group).is_multiple_of(tile::ROWS));
+    even.next_multiple_of(whole.unwrap_or(tile::ROWS))
 }
 
 /// The first position that a query at `pos` sees.

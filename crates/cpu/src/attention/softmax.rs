@@ -51,19 +51,43 @@ pub(super) fn exponentiate<S: Simd>(s: S, row: &mut [f32; CHUNK], visible: &Rang
     row[blocks.start..start].fill(f32::NEG_INFINITY);
     row[start + len..blocks.end].fill(f32::NEG_INFINITY);
 
-    let (blocks, _) = row[blocks].as_chunks_mut();
-    let mut max = s.splat(f32::NEG_INFINITY);
-    for block in blocks.iter() {
-        max = s.max(s.load(block), max);
-    }
-    let max = s.largest(max);
+    let (blocks, _) = row[blocks].as_chunks_mut::<BLOCK>();
+    let max = s.largest(largest(s, blocks));
     let mut sum = s.splat(0.0);
-    for block in blocks {
-        let p = exp2(s, s.sub(s.load(block), s.splat(max)));
-        sum = s.add(sum, p);
-        s.store(p, block);
+    let (fours, rest) = blocks.as_chunks_mut();
+    for blocks in fours {
+        sum = exponentiate_blocks::<S, 4>(s, blocks, max, sum);
+    }
+    for block in rest {
+        sum = exponentiate_blocks(s, std::array::from_mut(block), max, sum);
     }
     Softmax { max, sum: s.fold(sum) }
+}
+
+/// The largest scores by lane; NaN among them is passed over.
+#[inline(always)]
+fn largest<S: Simd>(s: S, blocks: &[[f32; BLOCK]]) -> S::F {
+    let mut max = s.splat(f32::NEG_INFINITY);
+    for block in blocks {
+        max = s.max(s.load(block), max);
+    }
+    max
+}
+
+/// Turns scores into exponentials, and adds them to `sum` block by block.
+#[inline(always)]
+fn exponentiate_blocks<S: Simd, const N: usize>(s: S, blocks: &mut [[f32; BLOCK]; N], max: f32, sum: S::F) -> S::F {
+    let mut x = [sum; N];
+    for i in 0..N {
+        x[i] = s.sub(s.load(&blocks[i]), s.splat(max));
+    }
+    let p = exp2(s, x);
+    let mut sum = sum;
+    for i in 0..N {
+        sum = s.add(sum, p[i]);
+        s.store(p[i], &mut blocks[i]);
+    }
+    sum
 }
 
 /// Joins a chunk's maximum and sum to those before it. Returns the factors on the values before it, and on the chunk's.
@@ -72,7 +96,7 @@ pub(super) fn join_softmax<S: Simd>(s: S, softmax: &mut Softmax, part: Softmax) 
     let max = if part.max > softmax.max { part.max } else { softmax.max };
     let mut factors = [0.0; 8];
     factors[..2].copy_from_slice(&[softmax.max - max, part.max - max]);
-    let exponentials = exp2(s, s.load(&factors));
+    let [exponentials] = exp2(s, [s.load(&factors)]);
     s.store(exponentials, &mut factors);
     let [a, b, ..] = factors;
     *softmax = Softmax { max, sum: part.sum.mul_add(b, softmax.sum * a) };

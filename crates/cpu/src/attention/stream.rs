@@ -275,4 +275,3 @@ fn weigh_value(kv: &KvHead<'_>, visible: &Range<usize>, p: &[f32; CHUNK], d: usi
     }
     *o = sum;
 }
-

@@ -143,7 +143,8 @@ fn buffer(values: &[f32]) -> GpuBuffer {
 
 #[inline(always)]
 fn exp2_lanes<S: Simd>(s: S, x: &mut [f32; 8]) {
-    s.store(crate::math::exp2(s, s.load(x)), x);
+    let [y] = crate::math::exp2(s, [s.load(x)]);
+    s.store(y, x);
 }
 
 #[inline(always)]

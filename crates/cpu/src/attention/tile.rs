@@ -21,8 +21,8 @@ const COLS: usize = PANEL / BLOCK;
 pub(super) struct Tiles {
     /// Queries. In a tile, the same component of all of them stands together.
     q: Vec<[f32; ROWS]>, // (n_tile, head_dim)
-    /// The positions of a chunk that each query sees. None for those that fill up the last tile.
-    visible: Vec<[Range<usize>; ROWS]>, // (n_tile)
+    /// What each tile sees of a chunk.
+    views: Vec<View>, // (n_tile)
     /// Scores, and then their exponentials.
     scores: Vec<[[f32; CHUNK]; ROWS]>, // (n_tile)
     /// How a chunk is joined: the factors on the values before it, and on its own.
@@ -40,12 +40,41 @@ pub(super) enum Fate {
     Store,
 }
 
+/// The positions of a chunk that a tile's queries see.
+#[derive(Clone)]
+struct View {
+    /// Those that each sees; none for what fills up the last tile.
+    rows: [Range<usize>; ROWS],
+    /// From the first to the last that one of them sees.
+    any: Range<usize>,
+    /// Those that all of them see but the ones that see none.
+    all: Range<usize>,
+}
+
+impl View {
+    const EMPTY: Self = Self { rows: [const { 0..0 }; ROWS], any: 0..0, all: 0..0 };
+
+    fn new(rows: [Range<usize>; ROWS]) -> Self {
+        let (mut first, mut end) = (usize::MAX, 0);
+        let (mut first_of_all, mut end_of_all) = (0, usize::MAX);
+        for row in rows.iter().filter(|row| !row.is_empty()) {
+            (first, end) = (first.min(row.start), end.max(row.end));
+            (first_of_all, end_of_all) = (first_of_all.max(row.start), end_of_all.min(row.end));
+        }
+        if end == 0 {
+            return Self::EMPTY;
+        }
+        let (any, all) = (first..end, first_of_all..end_of_all.max(first_of_all));
+        Self { rows, any, all }
+    }
+}
+
 impl Tiles {
     /// Takes `n` queries of `head_dim` values, one from each call of `query`.
     pub(super) fn load<'q>(&mut self, n: usize, head_dim: usize, query: impl Fn(usize) -> &'q [f32]) {
         let n_tile = n.div_ceil(ROWS);
         self.q.resize(n_tile * head_dim, [0.0; ROWS]);
-        self.visible.resize(n_tile, [const { 0..0 }; ROWS]);
+        self.views.resize(n_tile, View::EMPTY);
         self.scores.resize(n_tile, [[0.0; CHUNK]; ROWS]);
         self.factors.resize(n_tile, [(0.0, 0.0); ROWS]);
         self.panel.resize(head_dim.max(CHUNK), [[0.0; BLOCK]; COLS]);
@@ -59,11 +88,11 @@ impl Tiles {
 
     /// Sets the positions of a chunk that each of the `n` queries sees.
     pub(super) fn see(&mut self, n: usize, visible: impl Fn(usize) -> Range<usize>) {
-        for (tile, rows) in self.visible.iter_mut().enumerate() {
-            for (r, to) in rows.iter_mut().enumerate() {
+        for (tile, view) in self.views.iter_mut().enumerate() {
+            *view = View::new(std::array::from_fn(|r| {
                 let row = tile * ROWS + r;
-                *to = if row < n { visible(row) } else { 0..0 };
-            }
+                if row < n { visible(row) } else { 0..0 }
+            }));
         }
     }
 }
@@ -92,23 +121,26 @@ fn attend_tiles<S: Simd>(
     tiles: &mut Tiles,
     Results { softmax, o }: Results<'_>,
 ) {
-    let Tiles { q, visible, scores, factors, panel } = tiles;
-    let seen = union(visible.as_flattened());
+    let Tiles { q, views, scores, factors, panel } = tiles;
+    let (mut start, mut end) = (usize::MAX, 0);
+    for View { any, .. } in views.iter().filter(|view| !view.any.is_empty()) {
+        (start, end) = (start.min(any.start), end.max(any.end));
+    }
 
-    for first in (seen.start / PANEL * PANEL..seen.end).step_by(PANEL) {
+    for first in (start / PANEL * PANEL..end).step_by(PANEL) {
         let keys = &mut panel[..kv.head_dim];
         convert_keys(s, kv, first, keys);
-        let tiles = q.chunks_exact(kv.head_dim).zip(visible.iter()).zip(scores.iter_mut());
-        for ((q, visible), scores) in tiles {
-            let seen = union(visible);
-            if first < seen.end && first + PANEL > seen.start {
+        let tiles = q.chunks_exact(kv.head_dim).zip(views.iter()).zip(scores.iter_mut());
+        for ((q, View { any, .. }), scores) in tiles {
+            if first < any.end && first + PANEL > any.start {
                 score(s, scoring, q, keys, scores, first % CHUNK);
             }
         }
     }
 
-    let rows = visible.as_flattened().iter().zip(scores.as_flattened_mut()).zip(factors.as_flattened_mut());
-    for (((visible, scores), factors), softmax) in rows.zip(softmax) {
+    let rows = views.iter().flat_map(|view| &view.rows);
+    let rows = rows.zip(scores.as_flattened_mut()).zip(factors.as_flattened_mut()).zip(softmax);
+    for (((visible, scores), factors), softmax) in rows {
         if visible.is_empty() {
             continue;
         }
@@ -123,15 +155,15 @@ fn attend_tiles<S: Simd>(
     let n_row = o.len() / o_width;
     for d in (0..kv.head_dim).step_by(PANEL) {
         let values = &mut panel[..CHUNK];
-        convert_values(s, kv, seen.clone(), d, values);
-        for (tile, ((visible, p), factors)) in visible.iter().zip(scores.iter()).zip(factors.iter()).enumerate() {
-            if visible.iter().all(Range::is_empty) {
+        convert_values(s, kv, start..end, d, values);
+        for (tile, ((view, p), factors)) in views.iter().zip(scores.iter()).zip(factors.iter()).enumerate() {
+            if view.any.is_empty() {
                 continue;
             }
-            let sums = weigh(s, visible, p, values);
+            let sums = weigh(s, view, p, values);
             for r in 0..ROWS {
                 let row = tile * ROWS + r;
-                if row < n_row && !visible[r].is_empty() {
+                if row < n_row && !view.rows[r].is_empty() {
                     let (out, _) = o[row * o_width + d..][..PANEL].as_chunks_mut();
                     for c in 0..COLS {
                         let sum = match fate {
@@ -147,16 +179,6 @@ fn attend_tiles<S: Simd>(
             }
         }
     }
-}
-
-/// From the first to the last of some positions.
-#[inline(always)]
-fn union(visible: &[Range<usize>]) -> Range<usize> {
-    let (mut start, mut end) = (usize::MAX, 0);
-    for visible in visible.iter().filter(|visible| !visible.is_empty()) {
-        (start, end) = (start.min(visible.start), end.max(visible.end));
-    }
-    start.min(end)..end
 }
 
 /// Converts sixteen keys from position `first` on, a multiple of sixteen. Those that the plane does not hold become
@@ -233,32 +255,30 @@ fn score<S: Simd>(
 #[inline(always)]
 fn weigh<S: Simd>(
     s: S,
-    visible: &[Range<usize>; ROWS],
+    View { rows, any, all }: &View,
     p: &[[f32; CHUNK]; ROWS],
     values: &[[[f32; BLOCK]; COLS]],
 ) -> [[S::F; COLS]; ROWS] {
-    let mut common = 0..usize::MAX;
-    for visible in visible.iter().filter(|visible| !visible.is_empty()) {
-        common = common.start.max(visible.start)..common.end.min(visible.end);
-    }
-    common.end = common.end.max(common.start);
-
     let mut sums = [[s.splat(0.0); COLS]; ROWS];
-    for r in 0..ROWS {
-        let before = visible[r].start..visible[r].end.min(common.start);
-        sums[r] = weigh_row(s, before, &p[r], values, sums[r]);
+    if any.start < all.start {
+        for r in 0..ROWS {
+            let before = rows[r].start..rows[r].end.min(all.start);
+            sums[r] = weigh_row(s, before, &p[r], values, sums[r]);
+        }
     }
-    let first = common.start % CHUNK;
-    for (i, values) in values[first..].iter().take(common.len()).enumerate() {
+    let first = all.start % CHUNK;
+    for (i, values) in values[first..].iter().take(all.len()).enumerate() {
         let mut weights = [0.0; ROWS];
         for r in 0..ROWS {
             weights[r] = p[r][first + i];
         }
         add(s, &weights, values, &mut sums);
     }
-    for r in 0..ROWS {
-        let after = visible[r].start.max(common.end)..visible[r].end;
-        sums[r] = weigh_row(s, after, &p[r], values, sums[r]);
+    if any.end > all.end {
+        for r in 0..ROWS {
+            let after = rows[r].start.max(all.end)..rows[r].end;
+            sums[r] = weigh_row(s, after, &p[r], values, sums[r]);
+        }
     }
     sums
 }

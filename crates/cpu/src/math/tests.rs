@@ -58,6 +58,61 @@ fn exp_is_within_one_ulp() {
     assert!(worst <= 1.01, "{worst}");
 }
 
+#[inline(always)]
+fn exp2_pairs_lanes<S: Simd>(s: S, x: &mut [[f32; 8]]) {
+    let (pairs, rest) = x.as_chunks_mut::<2>();
+    for pair in pairs {
+        let [a, b] = exp2(s, [s.load(&pair[0]), s.load(&pair[1])]);
+        s.store(a, &mut pair[0]);
+        s.store(b, &mut pair[1]);
+    }
+    for x in rest {
+        let [y] = exp2(s, [s.load(x)]);
+        s.store(y, x);
+    }
+}
+
+kernel! { fn exp2_pairs(x: &mut [[f32; 8]]) = exp2_pairs_lanes; }
+
+#[test]
+fn exp2_is_within_two_ulp_where_it_is_a_normal_number() {
+    let worst = worst_ulp(exp2_pairs, &samples(-126.0, 0.0, 509), f64::exp2);
+    assert!(worst <= 2.0, "{worst}");
+}
+
+#[test]
+fn exp2_falls_to_zero_in_the_last_binade_and_passes_on_what_is_no_number() {
+    for tier in Tier::available() {
+        for (x, y) in [
+            (f32::NEG_INFINITY, 0.0),
+            (f32::MIN, 0.0),
+            (-126.75, 0.0),
+            (-126.0, f32::MIN_POSITIVE),
+            (0.0, 1.0),
+            (-0.0, 1.0),
+        ] {
+            assert_eq!(one(exp2_pairs, tier, x).to_bits(), y.to_bits(), "exp2({x}) in {}", tier.name());
+        }
+        for nan in [0x7fc0_0000, 0x7fc0_01ff, 0xffff_ffff] {
+            assert!(one(exp2_pairs, tier, f32::from_bits(nan)).is_nan(), "{nan:x} in {}", tier.name());
+        }
+    }
+}
+
+#[test]
+fn exp2_is_the_same_alone_and_beside_others_in_every_tier() {
+    let samples = samples(-200.0, 0.0, 4099);
+    let mut expected = samples.clone();
+    for x in expected.as_flattened_mut() {
+        *x = one(exp2_pairs, Tier::named("scalar").unwrap(), *x);
+    }
+    for tier in Tier::available() {
+        let mut found = samples.clone();
+        exp2_pairs(tier, &mut found);
+        crate::testing::assert_same_bits(found.as_flattened(), expected.as_flattened());
+    }
+}
+
 #[test]
 fn exp_is_exact_at_its_ends() {
     for tier in Tier::available() {
