@@ -19,7 +19,7 @@ const COLS: usize = PANEL / BLOCK;
 /// Some queries of one KV head, and what their chunks take on the way.
 #[derive(Default)]
 pub(super) struct Tiles {
-    /// Queries. In a tile, the same component of all of them stands together.
+    /// Queries; the last one again in what fills up the last tile. In a tile, the same component of all stands together.
     q: Vec<[f32; ROWS]>, // (n_tile, head_dim)
     /// What each tile sees of a chunk.
     views: Vec<View>, // (n_tile)
@@ -70,7 +70,7 @@ impl View {
 }
 
 impl Tiles {
-    /// Takes `n` queries of `head_dim` values, one from each call of `query`.
+    /// Takes `n` queries of `head_dim` values, one from each call of `query`. There is at least one.
     pub(super) fn load<'q>(&mut self, n: usize, head_dim: usize, query: impl Fn(usize) -> &'q [f32]) {
         let n_tile = n.div_ceil(ROWS);
         self.q.resize(n_tile * head_dim, [0.0; ROWS]);
@@ -78,10 +78,10 @@ impl Tiles {
         self.scores.resize(n_tile, [[0.0; CHUNK]; ROWS]);
         self.factors.resize(n_tile, [(0.0, 0.0); ROWS]);
         self.panel.resize(head_dim.max(CHUNK), [[0.0; BLOCK]; COLS]);
-        for row in 0..n {
-            let tile = &mut self.q[row / ROWS * head_dim..][..head_dim];
-            for (to, &from) in tile.iter_mut().zip(query(row)) {
-                to[row % ROWS] = from;
+        for (tile, to) in self.q.chunks_exact_mut(head_dim).enumerate() {
+            let q: [&[f32]; ROWS] = std::array::from_fn(|r| &query((tile * ROWS + r).min(n - 1))[..head_dim]);
+            for (d, to) in to.iter_mut().enumerate() {
+                *to = q.map(|q| q[d]);
             }
         }
     }
@@ -127,6 +127,7 @@ fn attend_tiles<S: Simd>(
         (start, end) = (start.min(any.start), end.max(any.end));
     }
 
+    start = start.min(end);
     for first in (start / PANEL * PANEL..end).step_by(PANEL) {
         let keys = &mut panel[..kv.head_dim];
         convert_keys(s, kv, first, keys);
