@@ -52,7 +52,9 @@ fn cases(n: usize, depths: &'static [usize]) -> impl Iterator<Item = Case> {
 struct Setup {
     heads: Heads,
     n: usize,
-    plane: KvPlane,
+    /// Sequences alike, attended to in turn.
+    planes: Vec<KvPlane>,
+    turn: usize,
     q: GpuBuffer,
     out: GpuBuffer,
     pool: Pool,
@@ -60,20 +62,24 @@ struct Setup {
 }
 
 impl Case {
-    fn setup(&self) -> Setup {
+    fn setup(&self, n_plane: usize) -> Setup {
         let device = Device::host();
         let (n_head, n_head_kv, head_dim) = self.heads;
         let rows = self.depth + self.n;
-        let mut plane = KvPlane::zeros(&device, KvGeometry { n_head_kv, head_dim, rows }).unwrap();
         let values: Vec<f32> = (0..rows * n_head_kv * head_dim).map(|i| (i as f32 * 0.37).sin()).collect();
-        plane.append(0, &values, &values).unwrap();
+        let plane = |_| {
+            let mut plane = KvPlane::zeros(&device, KvGeometry { n_head_kv, head_dim, rows }).unwrap();
+            plane.append(0, &values, &values).unwrap();
+            plane
+        };
+        let planes = (0..n_plane).map(plane).collect();
         let mut q = GpuBuffer::zeros(&device, self.n * n_head * head_dim).unwrap();
         for (i, q) in q.as_mut_slice().iter_mut().enumerate() {
             *q = (i as f32 * 0.73).cos();
         }
         let out = GpuBuffer::zeros(&device, q.len()).unwrap();
         let pool = Pool::new(NonZero::new(self.threads).unwrap()).unwrap();
-        Setup { heads: self.heads, n: self.n, plane, q, out, pool, scratch: Scratch::default() }
+        Setup { heads: self.heads, n: self.n, planes, turn: 0, q, out, pool, scratch: Scratch::default() }
     }
 }
 
@@ -81,9 +87,11 @@ impl Setup {
     fn run(&mut self) {
         let (n_head, _, head_dim) = self.heads;
         let width = n_head * head_dim;
+        self.turn = (self.turn + 1) % self.planes.len();
+        let plane = &self.planes[self.turn];
         let op = Attention {
             q: Rows::new(&self.q, self.n, width).unwrap(),
-            spans: &[AttentionSpan { n: self.n, pos: self.plane.end() - self.n, plane: &self.plane }],
+            spans: &[AttentionSpan { n: self.n, pos: plane.end() - self.n, plane }],
             n_head,
             window: None,
             scale: 0.1,
@@ -96,19 +104,40 @@ impl Setup {
     }
 }
 
+/// Bytes of the keys and values that the last row sees.
+fn kv_bytes(case: &Case) -> usize {
+    let (_, n_head_kv, head_dim) = case.heads;
+    2 * size_of::<u16>() * n_head_kv * head_dim * (case.depth + case.n)
+}
+
 #[divan::bench(args = cases(1, &[511, 4095]))]
 fn decode(bencher: Bencher<'_, '_>, case: &Case) {
-    let (_, n_head_kv, head_dim) = case.heads;
-    let size_bytes = 2 * size_of::<u16>() * n_head_kv * head_dim * (case.depth + 1);
-    let mut setup = case.setup();
-    bencher.counter(BytesCount::new(size_bytes)).bench_local(|| setup.run());
+    let mut setup = case.setup(1);
+    bencher.counter(BytesCount::new(kv_bytes(case))).bench_local(|| setup.run());
+}
+
+/// As in a model, whose layers together leave nothing of a plane in the caches.
+#[divan::bench(args = cases(1, &[4095]))]
+fn decode_from_memory(bencher: Bencher<'_, '_>, case: &Case) {
+    const SIZE_BYTES: usize = 128 << 20;
+    let mut setup = case.setup(SIZE_BYTES.div_ceil(kv_bytes(case)));
+    bencher.counter(BytesCount::new(kv_bytes(case))).bench_local(|| setup.run());
+}
+
+/// A few rows, as many sequences or guessed tokens bring.
+#[divan::bench(args = [2, 3, 4, 6, 8, 16, 32].map(|n| Case { name: "smollm2", heads: SMOLLM2, n, depth: 2048, threads: 1 }))]
+fn few(bencher: Bencher<'_, '_>, case: &Case) {
+    let (n_head, _, head_dim) = case.heads;
+    let pairs: usize = (case.depth + 1..=case.depth + case.n).sum();
+    let mut setup = case.setup(1);
+    bencher.counter(ItemsCount::new(2 * pairs * n_head * head_dim)).bench_local(|| setup.run());
 }
 
 #[divan::bench(args = cases(512, &[0, 3584]), sample_count = 20)]
 fn prefill(bencher: Bencher<'_, '_>, case: &Case) {
     let (n_head, _, head_dim) = case.heads;
     let pairs: usize = (case.depth + 1..=case.depth + case.n).sum();
-    let mut setup = case.setup();
+    let mut setup = case.setup(1);
     bencher.counter(ItemsCount::new(2 * pairs * n_head * head_dim)).bench_local(|| setup.run());
 }
 

@@ -1,11 +1,14 @@
 //! Softmax attention over KV planes.
 //!
-//! The module `chunk` says what is computed. Here the work is cut: a *block* is some positions of one sequence and one KV
+//! The module `chunk` says what is computed, `tile` and `stream` compute it. Here the work is cut: a *block* is some positions of one sequence and one KV
 //! head with the query heads that read it. Usually one task computes a block, chunk after chunk. A block that would keep
 //! one thread busy while others wait, as in the decoding of one long sequence, is split into a task for each chunk, and the
 //! one that ends last joins them. The arithmetic is the same either way.
 
 mod chunk;
+mod softmax;
+mod stream;
+mod tile;
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -16,11 +19,20 @@ use muser_ops::{Attention, AttentionSpan};
 use crate::caps::Tier;
 use crate::elementwise::sigmoid_gate;
 use crate::pool::{Disjoint, Pool};
-use chunk::{CHUNK, KvHead, MAX_ROWS, Partial, Query, Scores, Scoring, Softmax, attend, finish, join};
+use chunk::{CHUNK, KvHead, Scoring, o_width};
+use softmax::{Results, Softmax, finish, join};
+use stream::{MAX_ROWS, Query, Scores};
+use tile::{Fate, Tiles};
 
-/// Query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the second-level
-/// cache beside the chunk.
-const BLOCK_ROWS: usize = 96;
+/// The most query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the
+/// second-level cache beside the chunk.
+const BLOCK_ROWS: usize = 192;
+
+/// Blocks for each thread, if there are rows enough to fill tiles: so threads of unequal speed end together.
+const BLOCKS_PER_THREAD: usize = 4;
+
+/// Query rows that make `tile` faster than `stream`.
+const MIN_TILED_ROWS: usize = 24;
 
 /// A block is split when its share of the work is more than one in this many per thread.
 const SPLIT_SHARE: usize = 4;
@@ -35,17 +47,19 @@ pub struct Scratch {
     unfinished: Vec<AtomicUsize>,
     /// Partial results of split blocks, by block, chunk and row.
     partial: Vec<Softmax>, // (n_partial)
-    partial_o: Vec<f32>, // (n_partial, head_dim)
+    partial_o: Vec<f32>, // (n_partial, o_width)
 }
 
 /// A worker's own memory.
 struct Worker {
-    scores: Box<Scores>,
     /// Results of the chunks so far. `(rows of a block)`
     softmax: Vec<Softmax>,
-    o: Vec<f32>, // (rows of a block, head_dim)
-    /// Partial result of a tile. `(MAX_ROWS, head_dim)`
-    tile_o: Vec<f32>,
+    o: Vec<f32>, // (rows of a block, o_width)
+    tiles: Tiles,
+    /// Scores of a few queries.
+    scores: Box<Scores>,
+    /// Partial results of a few queries.
+    few_o: Vec<f32>, // (MAX_ROWS, o_width)
 }
 
 /// Some positions of a sequence with the query heads of one KV head.
@@ -68,6 +82,11 @@ struct Block {
 impl Block {
     fn cost(&self) -> usize {
         self.n_row * self.chunks.len()
+    }
+
+    /// Whether its queries are enough to convert keys and values for them.
+    fn is_tiled(&self) -> bool {
+        self.n_row >= MIN_TILED_ROWS
     }
 
     /// The position of a query row.
@@ -108,6 +127,7 @@ pub fn attention(tier: Tier, pool: &mut Pool, scratch: &mut Scratch, op: Attenti
         scoring: Scoring { scale, soft_cap },
         n_head,
         head_dim,
+        o_width: o_width(head_dim),
         q: q.values(),
         gate: gate.map(|gate| gate.values()),
         out: Disjoint::new(out.values_mut()),
@@ -140,11 +160,13 @@ impl Scratch {
         window: Option<usize>,
     ) {
         self.blocks.clear();
+        let n_row = n_head * spans.iter().map(|span| span.n).sum::<usize>();
+        let rows_each = if threads == 1 { n_row } else { n_row.div_ceil(BLOCKS_PER_THREAD * threads) };
         let mut first = 0;
         for (span, &AttentionSpan { n, pos, plane }) in spans.iter().enumerate() {
             let n_head_kv = plane.geometry().n_head_kv;
             let group = n_head / n_head_kv;
-            let positions = (BLOCK_ROWS / group).max(1);
+            let positions = block_positions(n, group, rows_each);
             for offset in (0..n).step_by(positions) {
                 let (first, pos, n) = (first + offset, pos + offset, positions.min(n - offset));
                 let chunks = first_visible(pos, window) / CHUNK..(pos + n).div_ceil(CHUNK);
@@ -176,13 +198,14 @@ impl Scratch {
         self.tasks.sort_unstable_by_key(|task| Reverse(task.cost));
 
         grow(&mut self.partial, n_partial, Softmax::EMPTY);
-        grow(&mut self.partial_o, n_partial * head_dim, 0.0);
+        let o_width = o_width(head_dim);
+        grow(&mut self.partial_o, n_partial * o_width, 0.0);
         let n_row = self.blocks.iter().map(|block| block.n_row).max().unwrap_or(0);
         self.workers.resize_with(threads.max(self.workers.len()), Worker::new);
         for worker in &mut self.workers {
             grow(&mut worker.softmax, n_row, Softmax::EMPTY);
-            grow(&mut worker.o, n_row * head_dim, 0.0);
-            grow(&mut worker.tile_o, MAX_ROWS * head_dim, 0.0);
+            grow(&mut worker.o, n_row * o_width, 0.0);
+            grow(&mut worker.few_o, MAX_ROWS * o_width, 0.0);
         }
     }
 }
@@ -190,7 +213,7 @@ impl Scratch {
 impl Worker {
     fn new() -> Self {
         let scores = Box::new([[0.0; CHUNK]; MAX_ROWS]);
-        Self { scores, softmax: Vec::new(), o: Vec::new(), tile_o: Vec::new() }
+        Self { softmax: Vec::new(), o: Vec::new(), tiles: Tiles::default(), scores, few_o: Vec::new() }
     }
 }
 
@@ -198,6 +221,15 @@ fn grow<T: Clone>(items: &mut Vec<T>, len: usize, value: T) {
     if items.len() < len {
         items.resize(len, value);
     }
+}
+
+/// Positions in a block of about `rows` rows, of a span of `n` positions with `group` rows each.
+fn block_positions(n: usize, group: usize, rows: usize) -> usize {
+    let most = (rows.clamp(MIN_TILED_ROWS, BLOCK_ROWS) / group).max(1);
+    let even = n.div_ceil(n.div_ceil(most));
+    // Rounded up to whole tiles.
+    let whole = (1..tile::ROWS).find(|positions| (positions * group).is_multiple_of(tile::ROWS));
+    even.next_multiple_of(whole.unwrap_or(tile::ROWS))
 }
 
 /// The first position that a query at `pos` sees.
@@ -213,6 +245,8 @@ struct Run<'a> {
     scoring: Scoring,
     n_head: usize,
     head_dim: usize,
+    /// Length of a row of partial results.
+    o_width: usize,
     q: &'a [f32],            // (n, n_head, head_dim)
     gate: Option<&'a [f32]>, // (n, n_head, head_dim)
     out: Disjoint<'a, f32>,  // (n, n_head, head_dim)
@@ -224,19 +258,28 @@ impl Run<'_> {
     /// Computes a block.
     fn whole(&self, block: &Block, worker: &mut Worker) {
         let kv = KvHead::new(self.spans[block.span].plane, block.head_kv);
-        let Worker { scores, softmax, o, tile_o } = worker;
-        let (softmax, o) = (&mut softmax[..block.n_row], &mut o[..block.n_row * self.head_dim]);
+        let Worker { softmax, o, tiles, scores, few_o } = worker;
+        let (softmax, o) = (&mut softmax[..block.n_row], &mut o[..block.n_row * self.o_width]);
         softmax.fill(Softmax::EMPTY);
         o.fill(0.0);
-        for chunk in block.chunks.clone() {
-            for first in (0..block.n_row).step_by(MAX_ROWS) {
-                let rows = first..block.n_row.min(first + MAX_ROWS);
-                let mut part = [Softmax::EMPTY; MAX_ROWS];
-                let partial = Partial { softmax: &mut part, o: tile_o };
-                self.tile(&kv, block, chunk, rows.clone(), scores, partial);
-                for ((row, part), part_o) in rows.zip(part).zip(tile_o.chunks_exact(self.head_dim)) {
-                    if !self.visible(block, row, chunk).is_empty() {
-                        join(self.tier, &mut softmax[row], self.row(o, row), part, part_o);
+        if block.is_tiled() {
+            tiles.load(block.n_row, self.head_dim, |row| &self.q[self.place(block, row)]);
+            for chunk in block.chunks.clone() {
+                tiles.see(block.n_row, |row| self.visible(block, row, chunk));
+                let results = Results { softmax: &mut *softmax, o: &mut *o };
+                tile::attend(self.tier, &kv, self.scoring, Fate::Join, tiles, results);
+            }
+        } else {
+            for chunk in block.chunks.clone() {
+                for first in (0..block.n_row).step_by(MAX_ROWS) {
+                    let rows = first..block.n_row.min(first + MAX_ROWS);
+                    let mut part = [Softmax::EMPTY; MAX_ROWS];
+                    let partial = Results { softmax: &mut part, o: few_o };
+                    self.few(&kv, block, chunk, rows.clone(), scores, partial);
+                    for ((row, part), part_o) in rows.zip(part).zip(few_o.chunks_exact(self.o_width)) {
+                        if !self.visible(block, row, chunk).is_empty() {
+                            join(self.tier, &mut softmax[row], self.row(o, row), part, part_o);
+                        }
                     }
                 }
             }
@@ -253,12 +296,20 @@ impl Run<'_> {
         // SAFETY: each chunk of each split block is one task, and their ranges do not meet.
         let partial = unsafe { self.partial.slice(range.clone()) };
         // SAFETY: as above.
-        let partial_o = unsafe { self.partial_o.slice(range.start * self.head_dim..range.end * self.head_dim) };
+        let partial_o = unsafe { self.partial_o.slice(range.start * self.o_width..range.end * self.o_width) };
+        if block.is_tiled() {
+            let tiles = &mut worker.tiles;
+            tiles.load(block.n_row, self.head_dim, |row| &self.q[self.place(block, row)]);
+            tiles.see(block.n_row, |row| self.visible(block, row, chunk));
+            let results = Results { softmax: partial, o: partial_o };
+            tile::attend(self.tier, &kv, self.scoring, Fate::Store, tiles, results);
+            return;
+        }
         for first in (0..block.n_row).step_by(MAX_ROWS) {
             let rows = first..block.n_row.min(first + MAX_ROWS);
-            let o = &mut partial_o[first * self.head_dim..];
-            let partial = Partial { softmax: &mut partial[rows.clone()], o };
-            self.tile(&kv, block, chunk, rows, &mut worker.scores, partial);
+            let o = &mut partial_o[first * self.o_width..];
+            let partial = Results { softmax: &mut partial[rows.clone()], o };
+            self.few(&kv, block, chunk, rows, &mut worker.scores, partial);
         }
     }
 
@@ -268,7 +319,7 @@ impl Run<'_> {
         // SAFETY: the tasks that write to this range have ended, and only the last of them comes here.
         let partial = unsafe { self.partial.slice(range.clone()) };
         // SAFETY: as above.
-        let partial_o = unsafe { self.partial_o.slice(range.start * self.head_dim..range.end * self.head_dim) };
+        let partial_o = unsafe { self.partial_o.slice(range.start * self.o_width..range.end * self.o_width) };
         for row in 0..block.n_row {
             let o = self.row(&mut worker.o, row);
             let mut softmax = Softmax::EMPTY;
@@ -284,22 +335,22 @@ impl Run<'_> {
     }
 
     /// The partial results of up to [`MAX_ROWS`] query rows for a chunk.
-    fn tile(
+    fn few(
         &self,
         kv: &KvHead<'_>,
         block: &Block,
         chunk: usize,
         rows: Range<usize>,
         scores: &mut Scores,
-        partial: Partial<'_>,
+        partial: Results<'_>,
     ) {
         let queries: [Query<'_>; MAX_ROWS] = std::array::from_fn(|index| {
             let row = (rows.start + index).min(rows.end - 1);
             Query { q: &self.q[self.place(block, row)], visible: self.visible(block, row, chunk) }
         });
-        // The first tile that reads a chunk brings it into the cache for the others.
+        // The first queries that read a chunk bring it into the cache for the others.
         let fresh = rows.start == 0;
-        attend(self.tier, kv, self.scoring, &queries[..rows.len()], fresh, scores, partial);
+        stream::attend(self.tier, kv, self.scoring, &queries[..rows.len()], fresh, scores, partial);
     }
 
     /// Writes the output of a query row.
@@ -307,7 +358,7 @@ impl Run<'_> {
         let place = self.place(block, row);
         // SAFETY: a query row is finished once, and different ones have different places.
         let out = unsafe { self.out.slice(place.clone()) };
-        finish(self.tier, softmax, o, out);
+        finish(self.tier, softmax, &o[..self.head_dim], out);
         if let Some(gate) = self.gate {
             sigmoid_gate(self.tier, out, &gate[place]);
         }
@@ -326,9 +377,9 @@ impl Run<'_> {
         start..start + self.head_dim
     }
 
-    /// Row `row` of `values`. `(n, head_dim)`
+    /// Row `row` of `values`. `(n, o_width)`
     fn row<'v>(&self, values: &'v mut [f32], row: usize) -> &'v mut [f32] {
-        &mut values[row * self.head_dim..][..self.head_dim]
+        &mut values[row * self.o_width..][..self.o_width]
     }
 }
 

@@ -54,48 +54,78 @@ pub(crate) fn padded(x: &[f32]) -> [f32; 8] {
     lanes
 }
 
-/// A function of two values, eight at a time.
+/// Vectors that a function of two values is applied to at once.
+const ABREAST: usize = 4;
+
+/// A function of two values.
 trait Binary {
-    fn apply<S: Simd>(s: S, a: S::F, b: S::F) -> S::F;
+    fn apply<S: Simd, const N: usize>(s: S, a: [S::F; N], b: [S::F; N]) -> [S::F; N];
 }
 
 /// `x = f(x, y)`.
 #[inline(always)]
 fn zip<S: Simd, B: Binary>(s: S, x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "length of the second operand");
-    let (x_chunks, x_tail) = x.as_chunks_mut();
-    let (y_chunks, y_tail) = y.as_chunks();
-    for (x, y) in x_chunks.iter_mut().zip(y_chunks) {
-        s.store(B::apply(s, s.load(x), s.load(y)), x);
+    let (x_chunks, x_tail) = x.as_chunks_mut::<8>();
+    let (y_chunks, y_tail) = y.as_chunks::<8>();
+    let (x_groups, x_rest) = x_chunks.as_chunks_mut::<ABREAST>();
+    let (y_groups, y_rest) = y_chunks.as_chunks::<ABREAST>();
+    for (x, y) in x_groups.iter_mut().zip(y_groups) {
+        zip_vectors::<S, B, ABREAST>(s, x, y);
+    }
+    for (x, y) in x_rest.iter_mut().zip(y_rest) {
+        zip_vectors::<S, B, 1>(s, std::array::from_mut(x), std::array::from_ref(y));
     }
     if !x_tail.is_empty() {
         let mut lanes = padded(x_tail);
-        s.store(B::apply(s, s.load(&lanes), s.load(&padded(y_tail))), &mut lanes);
+        zip_vectors::<S, B, 1>(s, std::array::from_mut(&mut lanes), &[padded(y_tail)]);
         x_tail.copy_from_slice(&lanes[..x_tail.len()]);
     }
+}
+
+#[inline(always)]
+fn zip_vectors<S: Simd, B: Binary, const N: usize>(s: S, x: &mut [[f32; 8]; N], y: &[[f32; 8]; N]) {
+    let (mut a, mut b) = ([s.splat(0.0); N], [s.splat(0.0); N]);
+    for i in 0..N {
+        a[i] = s.load(&x[i]);
+        b[i] = s.load(&y[i]);
+    }
+    let out = B::apply(s, a, b);
+    for i in 0..N {
+        s.store(out[i], &mut x[i]);
+    }
+}
+
+/// `a * b`.
+#[inline(always)]
+fn product<S: Simd, const N: usize>(s: S, mut a: [S::F; N], b: [S::F; N]) -> [S::F; N] {
+    for i in 0..N {
+        a[i] = s.mul(a[i], b[i]);
+    }
+    a
 }
 
 struct SiluGate;
 impl Binary for SiluGate {
     #[inline(always)]
-    fn apply<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-        s.mul(silu(s, gate), up)
+    fn apply<S: Simd, const N: usize>(s: S, gate: [S::F; N], up: [S::F; N]) -> [S::F; N] {
+        product(s, silu(s, gate), up)
     }
 }
 
 struct GeluTanhGate;
 impl Binary for GeluTanhGate {
     #[inline(always)]
-    fn apply<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-        s.mul(gelu_tanh(s, gate), up)
+    fn apply<S: Simd, const N: usize>(s: S, gate: [S::F; N], up: [S::F; N]) -> [S::F; N] {
+        product(s, gelu_tanh(s, gate), up)
     }
 }
 
 struct SigmoidGate;
 impl Binary for SigmoidGate {
     #[inline(always)]
-    fn apply<S: Simd>(s: S, x: S::F, gate: S::F) -> S::F {
-        s.mul(x, sigmoid(s, gate))
+    fn apply<S: Simd, const N: usize>(s: S, x: [S::F; N], gate: [S::F; N]) -> [S::F; N] {
+        product(s, x, sigmoid(s, gate))
     }
 }
 

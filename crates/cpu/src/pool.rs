@@ -77,7 +77,7 @@ impl Pool {
                 worker.thread().unpark();
             }
         }
-        while self.shared.run_one(0) {}
+        self.shared.run_tasks(0);
         self.shared.finish();
     }
 
@@ -148,9 +148,9 @@ impl Job {
 
 /// What the threads share.
 ///
-/// `unclaimed` counts the tasks that nobody has begun and `pending` those that have not ended. Whoever lowers `unclaimed`
-/// owns a task, and as long as it is pending the job stays in its cell: so a worker that comes late, even one job too
-/// late, either claims a task of the job that is there or finds nothing.
+/// `unclaimed` counts the tasks that nobody has begun, and `pending` those whose thread has not yet said that they have
+/// ended. Whoever lowers `unclaimed` owns a task, and as long as it is pending the job stays in its cell: so a worker that
+/// comes late, even one job too late, either claims a task of the job that is there or finds nothing.
 struct Shared {
     job: UnsafeCell<Option<Job>>,
     unclaimed: Padded<AtomicUsize>,
@@ -197,7 +197,28 @@ impl Shared {
         fence(Ordering::SeqCst);
     }
 
-    /// Claims and runs a task; false when there is none.
+    /// Claims and runs tasks until nobody has one left to begin.
+    ///
+    /// They stop being pending together, at the end: one write to the counter that all threads look at, instead of one for
+    /// each task.
+    fn run_tasks(&self, worker: usize) {
+        let mut n_run = 0;
+        while self.run_one(worker) {
+            n_run += 1;
+        }
+        // With the Acquire of `finish`: the caller sees what the tasks did, and this thread no longer sees the job.
+        if n_run > 0 && self.pending.0.fetch_sub(n_run, Ordering::Release) == n_run {
+            // With the fence of `sleep`: the caller either sees the end before it parks or is seen parking.
+            fence(Ordering::SeqCst);
+            if was_asleep(&self.caller_asleep)
+                && let Some(caller) = &*self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+            {
+                caller.unpark();
+            }
+        }
+    }
+
+    /// Claims and runs a task, and leaves it pending; false when there is none.
     fn run_one(&self, worker: usize) -> bool {
         let claim = |unclaimed: usize| unclaimed.checked_sub(1);
         let Ok(unclaimed) = self.unclaimed.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, claim) else {
@@ -210,16 +231,6 @@ impl Shared {
         let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { (job.call)(job.task, index, worker) }));
         if let Err(payload) = outcome {
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
-        }
-        // With the Acquire of `finish`: the caller sees what the task did, and the task no longer sees the job.
-        if self.pending.0.fetch_sub(1, Ordering::Release) == 1 {
-            // With the fence of `sleep`: the caller either sees the end before it parks or is seen parking.
-            fence(Ordering::SeqCst);
-            if was_asleep(&self.caller_asleep)
-                && let Some(caller) = &*self.caller.lock().unwrap_or_else(PoisonError::into_inner)
-            {
-                caller.unpark();
-            }
         }
         true
     }
@@ -242,7 +253,7 @@ impl Shared {
     fn work(&self, index: usize) {
         let awaited = || self.unclaimed.0.load(Ordering::Relaxed) > 0 || self.closed.load(Ordering::Relaxed);
         while !self.closed.load(Ordering::Relaxed) {
-            while self.run_one(index + 1) {}
+            self.run_tasks(index + 1);
             if !spin(awaited) {
                 sleep(&self.asleep[index].0, awaited);
             }
@@ -255,9 +266,9 @@ impl Shared {
 fn spin(ready: impl Fn() -> bool) -> bool {
     use std::time::{Duration, Instant};
 
-    /// Longer than the serial work between two operations of a decode step, shorter than anyone would notice as load;
-    /// waking a parked thread costs about as much.
-    const SPIN: Duration = Duration::from_micros(20);
+    /// Longer than the serial work between two operations of a decode step, and between two steps of a small vocabulary;
+    /// shorter than anyone would notice as load.
+    const SPIN: Duration = Duration::from_micros(100);
     const LOOKS: usize = 8;
     let start = Instant::now();
     loop {

@@ -8,6 +8,7 @@ use muser_memory::Device;
 use muser_model::{Decoder, LogitRows, Model, Span, TapSink};
 use muser_ops::Backend;
 
+use crate::logits::first_not_finite;
 use crate::{Error, Session};
 
 /// Tokens that are processed at once: enough to amortise reading a weight, few enough to stay in the cache and to answer an
@@ -140,7 +141,7 @@ impl Engine {
             let n = at_once.min(selected - first);
             let logits = self.decoder.logits(self.backend.as_mut(), first, n, reborrow(&mut advance.taps))?;
             for (row, logits) in logits.chunks_exact_mut(n_vocab).enumerate() {
-                if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
+                if let Some(id) = first_not_finite(logits) {
                     let pos = session.tokens.len() - selected + first + row;
                     return Err(Error::NotFinite { pos, id });
                 }

@@ -17,6 +17,7 @@ mod files;
 mod fingerprint;
 mod generate;
 mod loader;
+mod logits;
 mod output;
 mod perplexity;
 mod plan;

@@ -28,6 +28,7 @@ mod softmax;
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::logits::Survey;
 use random::Xoshiro256PlusPlus;
 use softmax::{Candidate, exp, likelier, log_sum_exp, top};
 
@@ -173,16 +174,22 @@ impl Sampler {
     /// [`SamplerError::NotFinite`] and [`SamplerError::NothingToChoose`]; then no token is remembered and no random
     /// number used up.
     pub fn sample(&mut self, logits: &mut [f32]) -> Result<u32, SamplerError> {
-        if let Some(id) = logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
+        let n_vocab = logits.len();
+        let mut survey = Survey::of(logits);
+        if survey.has_nan || survey.max == f32::INFINITY {
+            let is_bad = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
+            let id = logits.iter().position(is_bad).unwrap_or_default();
             return Err(SamplerError::NotFinite { id: id as u32, value: logits[id] });
         }
-        let n_vocab = logits.len();
-        if logits.iter().all(|logit| *logit == f32::NEG_INFINITY) {
+        if survey.max == f32::NEG_INFINITY {
             return Err(SamplerError::NothingToChoose { n_vocab });
         }
-        self.penalise(logits)?;
+        if !self.recent.counts.is_empty() {
+            self.penalise(logits)?;
+            survey = Survey::of(logits);
+        }
         let id = if self.spec.temperature == 0.0 {
-            greedy(logits)
+            survey.first_largest(logits) as u32
         } else {
             self.filter(logits);
             self.draw()
@@ -284,12 +291,6 @@ impl Sampler {
         // The sums are the same ones, so the loop always breaks; were it not so, the last with a weight would be right.
         last
     }
-}
-
-/// The largest logit's id, the lowest among equals. `logits` are not empty, and none is NaN.
-fn greedy(logits: &[f32]) -> u32 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    logits.iter().position(|logit| *logit >= max).unwrap_or_default() as u32
 }
 
 /// The last tokens of a text, and how often each occurs in them.

@@ -1,3 +1,4 @@
+use std::f32::consts::LOG2_E;
 use std::num::NonZero;
 
 use half::f16;
@@ -97,15 +98,16 @@ impl Sequence {
             let score = |j: usize| {
                 let products =
                     (0..head_dim).fold(0.0f32, |sum, d| q[d].mul_add(self.held(&self.k, j, head_kv, d), sum));
-                let score = products * self.shape.scale();
-                soft_cap.map_or(score, |cap| cap * one(tanh, score / cap))
+                soft_cap.map_or(products * (self.shape.scale() * LOG2_E), |cap| {
+                    cap * one(tanh, products * self.shape.scale() / cap) * LOG2_E
+                })
             };
             let scores: Vec<f32> = positions.iter().map(|&j| score(j)).collect();
             let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut lanes = [0.0f32; 8];
             let mut part_o = vec![0.0f32; head_dim];
             for (&j, &score) in positions.iter().zip(&scores) {
-                let p = one(exp, score - max);
+                let p = one(exp2, score - max);
                 lanes[j % 8] += p;
                 for (d, o) in part_o.iter_mut().enumerate() {
                     *o = p.mul_add(self.held(&self.v, j, head_kv, d), *o);
@@ -114,7 +116,7 @@ impl Sequence {
             let [l0, l1, l2, l3, l4, l5, l6, l7] = lanes;
             let sum = ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7));
             let new_max = softmax.max.max(max);
-            let (a, b) = (one(exp, softmax.max - new_max), one(exp, max - new_max));
+            let (a, b) = (one(exp2, softmax.max - new_max), one(exp2, max - new_max));
             softmax = Softmax { max: new_max, sum: sum.mul_add(b, softmax.sum * a) };
             for (o, part) in o.iter_mut().zip(part_o) {
                 *o = part.mul_add(b, *o * a);
@@ -140,8 +142,9 @@ fn buffer(values: &[f32]) -> GpuBuffer {
 }
 
 #[inline(always)]
-fn exp_lanes<S: Simd>(s: S, x: &mut [f32; 8]) {
-    s.store(crate::math::exp(s, s.load(x)), x);
+fn exp2_lanes<S: Simd>(s: S, x: &mut [f32; 8]) {
+    let [y] = crate::math::exp2(s, [s.load(x)]);
+    s.store(y, x);
 }
 
 #[inline(always)]
@@ -149,7 +152,7 @@ fn tanh_lanes<S: Simd>(s: S, x: &mut [f32; 8]) {
     s.store(crate::math::tanh(s, s.load(x)), x);
 }
 
-kernel! { fn exp(x: &mut [f32; 8]) = exp_lanes; }
+kernel! { fn exp2(x: &mut [f32; 8]) = exp2_lanes; }
 kernel! { fn tanh(x: &mut [f32; 8]) = tanh_lanes; }
 
 fn one(function: fn(Tier, &mut [f32; 8]), x: f32) -> f32 {

@@ -8,17 +8,33 @@ macro_rules! over_slices {
             use super::Simd;
             $(#[inline(always)]
             pub(super) fn $name<S: Simd>(s: S, x: &mut [[f32; 8]]) {
-                for x in x {
-                    s.store(super::super::$name(s, s.load(x)), x);
+                let (pairs, rest) = x.as_chunks_mut();
+                for [a, b] in pairs {
+                    let [x, y] = super::super::$name(s, [s.load(a), s.load(b)]);
+                    s.store(x, a);
+                    s.store(y, b);
                 }
-            })*
+                for a in rest {
+                    let [x] = super::super::$name(s, [s.load(a)]);
+                    s.store(x, a);
+                }
+            }
+            )*
         }
         mod run {
             $(super::kernel! { pub(super) fn $name(x: &mut [[f32; 8]]) = super::bodies::$name; })*
+            super::kernel! { pub(super) fn tanh(x: &mut [[f32; 8]]) = super::tanh_lanes; }
         }
     };
 }
-over_slices!(exp, sigmoid, silu, gelu_tanh, tanh);
+over_slices!(exp, exp2, sigmoid, silu, gelu_tanh);
+
+#[inline(always)]
+fn tanh_lanes<S: Simd>(s: S, x: &mut [[f32; 8]]) {
+    for x in x {
+        s.store(tanh(s, s.load(x)), x);
+    }
+}
 
 type Function = fn(Tier, &mut [[f32; 8]]);
 
@@ -56,6 +72,31 @@ fn worst_ulp(function: Function, samples: &[[f32; 8]], truth: impl Fn(f64) -> f6
 fn exp_is_within_one_ulp() {
     let worst = worst_ulp(run::exp, &samples(-103.0, 88.72, 509), f64::exp);
     assert!(worst <= 1.01, "{worst}");
+}
+
+#[test]
+fn exp2_is_within_two_ulp_where_it_is_a_normal_number() {
+    let worst = worst_ulp(run::exp2, &samples(-126.0, 0.0, 509), f64::exp2);
+    assert!(worst <= 2.0, "{worst}");
+}
+
+#[test]
+fn exp2_falls_to_zero_in_the_last_binade_and_passes_on_what_is_no_number() {
+    for tier in Tier::available() {
+        for (x, y) in [
+            (f32::NEG_INFINITY, 0.0),
+            (f32::MIN, 0.0),
+            (-126.75, 0.0),
+            (-126.0, f32::MIN_POSITIVE),
+            (0.0, 1.0),
+            (-0.0, 1.0),
+        ] {
+            assert_eq!(one(run::exp2, tier, x).to_bits(), y.to_bits(), "exp2({x}) in {}", tier.name());
+        }
+        for nan in [0x7fc0_0000, 0x7fc0_01ff, 0xffff_ffff] {
+            assert!(one(run::exp2, tier, f32::from_bits(nan)).is_nan(), "{nan:x} in {}", tier.name());
+        }
+    }
 }
 
 #[test]
@@ -137,11 +178,21 @@ fn the_derived_functions_saturate() {
 }
 
 #[test]
-fn all_tiers_agree_in_every_bit() {
+fn all_tiers_agree_in_every_bit_alone_and_beside_others() {
     let samples = samples(f32::MIN, f32::MAX, 100_003);
-    for function in [run::exp as Function, run::sigmoid, run::silu, run::gelu_tanh, run::tanh] {
+    let up_to_zero: Vec<[f32; 8]> = samples.iter().map(|x| x.map(|x| -x.abs())).collect();
+    for (function, samples) in [
+        (run::exp as Function, &samples),
+        (run::exp2, &up_to_zero),
+        (run::sigmoid, &samples),
+        (run::silu, &samples),
+        (run::gelu_tanh, &samples),
+        (run::tanh, &samples),
+    ] {
         let mut expected = samples.clone();
-        function(Tier::named("scalar").unwrap(), &mut expected);
+        for x in expected.chunks_mut(1) {
+            function(Tier::named("scalar").unwrap(), x);
+        }
         for tier in Tier::available() {
             let mut results = samples.clone();
             function(tier, &mut results);

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::logits::Survey;
+
 /// A token that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
@@ -99,8 +101,8 @@ fn exp_each<const N: usize>(x: [f64; N]) -> [f64; N] {
 /// `ln Σ e^logit`, in f64, in a fixed order. NaN if a logit is NaN or infinitely large, or if none is above minus infinity.
 pub(super) fn log_sum_exp(logits: &[f32]) -> f64 {
     const LANES: usize = 8;
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    if max.is_infinite() {
+    let Survey { max, has_nan, .. } = Survey::of(logits);
+    if has_nan || max.is_infinite() {
         return f64::NAN;
     }
     let max = f64::from(max);

@@ -6,6 +6,7 @@ use muser_text::{DecodeOptions, Detokenizer, Tokenizer};
 
 use super::stop::StopMatcher;
 use super::{Constraint, GenerateOptions, TokenLogprobs};
+use crate::logits::first_not_finite;
 use crate::sampler::{Sampler, log_softmax_of_and_top};
 use crate::{Error, Finish};
 
@@ -83,7 +84,7 @@ impl Answer {
         if self.n_generated == self.limit {
             return Ok(Chosen::End(Finish::Length));
         }
-        if let Some(id) = logits.iter().position(|logit| !logit.is_finite()) {
+        if let Some(id) = first_not_finite(logits) {
             return Err(Error::NotFinite { pos: n_held - 1, id });
         }
         if self.top_logprobs.is_some() {
