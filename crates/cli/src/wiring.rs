@@ -132,7 +132,7 @@ pub fn prepare(path: &Path, args: &EngineArgs, room: Room) -> Result<Prepared> {
     if let Residency::Refused { locked_bytes, wanted_bytes, reason } = &report.weights.residency {
         warn(format_args!("{locked_bytes} of {wanted_bytes} bytes are locked into memory: {reason}"));
     }
-    let engine = Engine::new(model, backend, n_batch, n_ctx).with_context(|| making_room(n_ctx))?;
+    let engine = Engine::for_slots(model, backend, n_batch, n_ctx, n_slot).with_context(|| making_room(n_ctx))?;
     Ok(Prepared { engine, tokenizer, template, plan, report })
 }
 
