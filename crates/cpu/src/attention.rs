@@ -34,8 +34,9 @@ const BLOCKS_PER_THREAD: usize = 4;
 /// Query rows that make `tile` faster than `stream`.
 const MIN_TILED_ROWS: usize = 24;
 
-/// A block is split when its share of the work is more than one in this many per thread.
-const SPLIT_SHARE: usize = 4;
+/// A block is split when its share of the work is more than one in this many per thread. Fewer than there are blocks, since
+/// those of a long batch differ a little and should stay whole: the partial results of many rows are megabytes.
+const SPLIT_SHARE: usize = BLOCKS_PER_THREAD - 1;
 
 /// Memory that attention reuses from call to call. It grows to what the largest call needs.
 #[derive(Default)]
