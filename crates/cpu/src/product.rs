@@ -5,8 +5,8 @@
 //! [`muser_quant::dot_integer`] or [`muser_quant::dot_float`] of its weight row and its activation row, whatever the
 //! tier, the number of tokens, and the cut into bands.
 //!
-//! Two shapes do the same arithmetic (`unit`). With few tokens, `stream` reads each weight byte once and is bound by
-//! memory; with many, `tile` unpacks a few weight rows into the cache and multiplies them with all tokens, and is bound by
+//! Two shapes do the same arithmetic (`unit`). With one token, `stream` reads each weight byte once and is bound by
+//! memory; with more, `tile` unpacks a few weight rows into the cache and multiplies them with all tokens, and is bound by
 //! the multipliers.
 
 mod activations;
@@ -31,13 +31,10 @@ use crate::caps::Tier;
 use float::FloatFormat;
 use format::Format;
 use stream::Stream;
-use tile::Tile;
+use tile::{Tile, Unpack};
 
 #[cfg(target_endian = "big")]
 compile_error!("weights are little-endian and are read in place");
-
-/// At most this many tokens are multiplied with weights as they are stored; with more, unpacking to a tile pays.
-const MAX_STREAM: usize = 3;
 
 /// Bytes of activations that pass by one tile after the other, and should stay in the second-level cache.
 const BLOCK_BYTES: usize = 192 * 1024;
@@ -176,20 +173,18 @@ fn integer<F: Format>(tier: Tier, weights: WeightRows<'_>, x: &Activations, out:
     }
     let n_row = weights.n_row;
     let weights = weights.blocks::<F::Block>();
-    let n_block = weights.len() / n_row;
-    let token = tokens.start;
     match tokens.len() {
-        1 => tier.run(Stream::<F, 1> { weights, n_block, x, token, out }),
-        2 => tier.run(Stream::<F, 2> { weights, n_block, x, token, out }),
-        MAX_STREAM => tier.run(Stream::<F, MAX_STREAM> { weights, n_block, x, token, out }),
+        1 => tier.run(Stream::<F> { weights, x, token: tokens.start, out }),
         _ => {
-            let memory = &mut scratch.tile;
             for row in (0..n_row).step_by(tile::ROWS) {
-                let tokens = tokens.clone();
-                if n_row - row > tile::ROWS / tile::GROUPS {
-                    tier.run(Tile::<F, { tile::GROUPS }> { weights, n_block, row, x, tokens, out, memory });
+                let groups = (n_row - row).div_ceil(tile::LANES).min(tile::GROUPS);
+                let units = tile::units(&mut scratch.tile, groups * x.n_unit());
+                tier.run(Unpack::<F> { weights, n_row, row, units });
+                let (units, tokens) = (&*units, tokens.clone());
+                if groups == tile::GROUPS {
+                    tier.run(Tile::<_, { tile::GROUPS }> { units, row, x, tokens, out });
                 } else {
-                    tier.run(Tile::<F, 1> { weights, n_block, row, x, tokens, out, memory });
+                    tier.run(Tile::<_, 1> { units, row, x, tokens, out });
                 }
             }
         }

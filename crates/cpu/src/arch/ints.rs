@@ -40,8 +40,6 @@ pub(crate) trait Ints: Simd {
     fn mul_i16(self, a: Self::H, b: Self::H) -> Self::H;
     /// Lanes `2l` and `2l + 1` are `pair`.
     fn splat_pair(self, pair: &[i16; 2]) -> Self::H;
-    /// Lane `2r` is the signed byte `r` of `even`, the lowest first, and lane `2r + 1` that of `odd`.
-    fn interleave(self, even: u64, odd: u64) -> Self::H;
     /// Lanes `2r` and `2r + 1` of result `j` are lanes `2j` and `2j + 1` of `rows[r]`.
     #[inline(always)]
     fn transpose_pairs(self, rows: [Self::H; 8]) -> [Self::H; 8] {
@@ -80,12 +78,6 @@ pub(crate) trait Ints: Simd {
     fn round(self, x: Self::F) -> Self::I;
     /// The f32 values of eight bfloat16; exact.
     fn load_bf16(self, x: &[u16; 8]) -> Self::F;
-    /// The f32 values of eight unsigned bytes, the lowest first.
-    fn bytes_to_f32(self, bytes: u64) -> Self::F;
-    /// The f32 values of the halves in the low 16 bits of each word; exact.
-    fn low_halves(self, words: &[u32; 8]) -> Self::F;
-    /// The f32 values of the halves in the low and in the high 16 bits of each word; exact.
-    fn both_halves(self, words: &[u32; 8]) -> (Self::F, Self::F);
     /// [`fold`](Simd::fold) of four vectors at once.
     #[inline(always)]
     fn fold4(self, v: [Self::F; 4]) -> [f32; 4] {

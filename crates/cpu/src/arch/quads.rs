@@ -36,6 +36,14 @@ pub(crate) trait Quads: Ints {
     fn lookup(self, table: &[u8; 16], index: Self::B) -> Self::B;
     /// Byte `k` is 16 where bit `4 * i + k` of the row's word is set, otherwise zero; `i` is below 8.
     fn fifth_bits(self, words: Self::B, i: usize) -> Self::B;
+    /// Byte `i` of each row's quad as f32.
+    fn byte_to_f32(self, quads: Self::B, i: usize) -> Self::F;
+    /// Lanes `2r` and `2r + 1` are the signed bytes `i` and `j` of row `r`'s quad.
+    fn signed_pairs(self, quads: Self::B, i: usize, j: usize) -> Self::H;
+    /// The f32 values of the halves that each row's quad starts with; exact.
+    fn low_halves(self, quads: Self::B) -> Self::F;
+    /// The f32 values of the two halves that each row's quad is; exact.
+    fn both_halves(self, quads: Self::B) -> (Self::F, Self::F);
 
     /// No products.
     fn no_products(self) -> Self::S;
@@ -45,14 +53,4 @@ pub(crate) trait Quads: Ints {
     fn row_sums(self, sums: Self::S) -> Self::I;
     /// `acc` and the sum of each row times its factor, which lanes `2r` and `2r + 1` of `factors` both are.
     fn add_scaled(self, acc: Self::I, sums: Self::S, factors: Self::H) -> Self::I;
-    /// Byte `r` of result `i` is byte `i` of `rows[r]`, the lowest first.
-    #[inline(always)]
-    fn transpose_bytes(self, rows: [u64; 8]) -> [u64; 8] {
-        let rows = rows.map(u64::to_le_bytes);
-        let mut columns = [0; 8];
-        for i in 0..8 {
-            columns[i] = u64::from_le_bytes(rows.map(|row| row[i]));
-        }
-        columns
-    }
 }

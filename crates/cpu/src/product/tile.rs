@@ -16,7 +16,7 @@ use crate::arch::ints::Kernel;
 use crate::arch::quads::Quads;
 
 /// Weight rows whose sums are the lanes of a register.
-const LANES: usize = 8;
+pub(crate) const LANES: usize = 8;
 
 /// Registers of weight rows that a tile has at most.
 pub(crate) const GROUPS: usize = 2;
@@ -34,7 +34,7 @@ impl Line {
 }
 
 /// Memory for `n` units.
-fn units<U: Multiply>(memory: &mut Vec<Line>, n: usize) -> &mut [U] {
+pub(crate) fn units<U: Multiply>(memory: &mut Vec<Line>, n: usize) -> &mut [U] {
     let n_line = (n * size_of::<U>()).div_ceil(size_of::<Line>());
     if memory.len() < n_line {
         memory.resize(n_line, Line::ZERO);
@@ -43,75 +43,77 @@ fn units<U: Multiply>(memory: &mut Vec<Line>, n: usize) -> &mut [U] {
     <[U]>::mut_from_prefix_with_elems(bytes, n).expect("lines are aligned as units, and enough").0
 }
 
-/// The units of a format in a tile.
-type Tiled<F> = <<F as Format>::Unit as Unit>::Tile;
-
-/// Multiplies the rows of a tile, `R` times eight, with activation rows.
-pub(crate) struct Tile<'a, 'b, F: Format, const R: usize> {
+/// Unpacks the rows of a tile.
+pub(crate) struct Unpack<'a, F: Format> {
     pub weights: &'a [F::Block], // (n_row, n_block)
-    pub n_block: usize,
+    pub n_row: usize,
     /// The first row of the tile. After the last row, it is repeated.
     pub row: usize,
-    pub x: &'a Activations,
-    pub tokens: Range<usize>,
-    pub out: &'a mut Band<'b>,
-    pub memory: &'a mut Vec<Line>,
+    pub units: &'a mut [<F::Unit as Unit>::Tile], // (groups, n_unit)
 }
 
-impl<F: Format, const R: usize> Kernel for Tile<'_, '_, F, R> {
+impl<F: Format> Kernel for Unpack<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Quads>(self, s: S) {
-        let Self { weights, n_block, row, x, tokens, out, memory } = self;
-        let (n_row, n_unit) = (out.n_row(), x.n_unit());
-        let memory = units::<Tiled<F>>(memory, R * n_unit);
-        for (r, units) in memory.chunks_exact_mut(n_unit).enumerate() {
+        let Self { weights, n_row, row, units } = self;
+        let n_block = weights.len() / n_row;
+        for (r, units) in units.chunks_exact_mut(n_block * F::UNITS).enumerate() {
             let mut rows = [&weights[..0]; LANES];
             for lane in 0..LANES {
                 rows[lane] = &weights[(row + r * LANES + lane).min(n_row - 1) * n_block..][..n_block];
             }
-            for (b, units) in units.chunks_exact_mut(F::UNITS).enumerate().take(n_block) {
+            let mut chunks = units.chunks_exact_mut(F::UNITS / F::CHUNKS);
+            for b in 0..n_block {
                 let mut blocks = [&rows[0][b]; LANES];
                 for lane in 1..LANES {
                     blocks[lane] = &rows[lane][b];
                 }
-                F::Unit::unpack_tile::<S, F>(s, blocks, units);
+                let head = F::head(s, blocks);
+                for (c, units) in chunks.by_ref().take(F::CHUNKS).enumerate() {
+                    F::Unit::unpack_tile::<S, F>(s, blocks, &head, c, units);
+                }
             }
         }
-        let mut groups = [&memory[..0]; R];
-        for r in 0..R {
-            groups[r] = &memory[r * n_unit..][..n_unit];
-        }
-        let mut multiply = Product { tile: groups, row, x, out };
-        let mut token = tokens.start;
-        while token < tokens.end {
-            token += match (tokens.end - token).min(Tiled::<F>::TOKENS) {
-                1 => multiply.tokens::<S, 1>(s, token),
-                2 => multiply.tokens::<S, 2>(s, token),
-                3 => multiply.tokens::<S, 3>(s, token),
-                _ => multiply.tokens::<S, 4>(s, token),
+    }
+}
+
+/// Multiplies the rows of a tile, `R` times eight, with activation rows.
+pub(crate) struct Tile<'a, 'b, U: Multiply, const R: usize> {
+    pub units: &'a [U], // (R, n_unit)
+    /// The row of `out` that the tile's first one is; rows past the end of `out` are dropped.
+    pub row: usize,
+    pub x: &'a Activations,
+    pub tokens: Range<usize>,
+    pub out: &'a mut Band<'b>,
+}
+
+impl<U: Multiply, const R: usize> Kernel for Tile<'_, '_, U, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Quads>(mut self, s: S) {
+        let Range { start: mut token, end } = self.tokens;
+        while token < end {
+            token += match (end - token).min(U::TOKENS) {
+                1 => self.tokens::<S, 1>(s, token),
+                2 => self.tokens::<S, 2>(s, token),
+                3 => self.tokens::<S, 3>(s, token),
+                _ => self.tokens::<S, 4>(s, token),
             };
         }
     }
 }
 
-/// An unpacked tile and what it is multiplied with.
-struct Product<'a, 'b, U: Multiply, const R: usize> {
-    tile: [&'a [U]; R], // (n_unit)
-    row: usize,
-    x: &'a Activations,
-    out: &'a mut Band<'b>,
-}
-
-impl<U: Multiply, const R: usize> Product<'_, '_, U, R> {
+impl<U: Multiply, const R: usize> Tile<'_, '_, U, R> {
     /// Multiplies `T` activation rows from `token` on, and returns how many they are.
     #[inline(always)]
     fn tokens<S: Quads, const T: usize>(&mut self, s: S, token: usize) -> usize {
         let n_unit = self.x.n_unit();
-        let mut tile = self.tile;
-        for r in 0..R {
-            tile[r] = &tile[r][..n_unit];
+        let mut tile = [&self.units[..n_unit]; R];
+        for r in 1..R {
+            tile[r] = &self.units[r * n_unit..][..n_unit];
         }
         let mut x = [&U::X::row(self.x, token)[..n_unit]; T];
         let mut second = [U::X::second(self.x, token); T];

@@ -54,8 +54,14 @@ pub(crate) trait Unit: Multiply {
     /// The unit as tiles hold it.
     type Tile: Multiply<X = Self::X>;
 
-    /// Unpacks a block of each of eight rows for a tile. // `to`: `(F::UNITS)`
-    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(s: S, blocks: [&F::Block; 8], to: &mut [Self::Tile]);
+    /// As [`Format::unpack`], for a tile.
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Self::Tile],
+    );
 }
 
 /// `n` steps, in a way that keeps a loop of them a loop if `LOOP`.

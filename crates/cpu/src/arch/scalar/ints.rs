@@ -1,7 +1,6 @@
 //! [`Ints`] on arrays.
 
 use crate::arch::ints::{Ints, Kernel};
-use crate::arch::simd::Simd;
 use crate::caps::Scalar;
 
 /// One expression for each lane.
@@ -78,12 +77,6 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn interleave(self, even: u64, odd: u64) -> [i16; 16] {
-        let bytes = [even.to_le_bytes(), odd.to_le_bytes()];
-        lanes!(i => bytes[i % 2][i / 2].cast_signed().into())
-    }
-
-    #[inline(always)]
     fn dot(self, acc: [i32; 8], a: [i16; 16], b: [i16; 16]) -> [i32; 8] {
         lanes!(l => {
             let even = i32::from(a[2 * l]) * i32::from(b[2 * l]);
@@ -135,20 +128,5 @@ impl Ints for Scalar {
     #[inline(always)]
     fn round(self, a: [f32; 8]) -> [i32; 8] {
         a.map(|x| x.round_ties_even() as i32)
-    }
-
-    #[inline(always)]
-    fn bytes_to_f32(self, bytes: u64) -> [f32; 8] {
-        bytes.to_le_bytes().map(f32::from)
-    }
-
-    #[inline(always)]
-    fn low_halves(self, words: &[u32; 8]) -> [f32; 8] {
-        self.load_f16(&words.map(|word| word as u16))
-    }
-
-    #[inline(always)]
-    fn both_halves(self, words: &[u32; 8]) -> ([f32; 8], [f32; 8]) {
-        (self.low_halves(words), self.load_f16(&words.map(|word| (word >> 16) as u16)))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ints::lanes;
 use crate::arch::quads::Quads;
+use crate::arch::simd::Simd;
 use crate::caps::Scalar;
 
 impl Quads for Scalar {
@@ -58,6 +59,27 @@ impl Quads for Scalar {
     #[inline(always)]
     fn fifth_bits(self, words: [u8; 32], i: usize) -> [u8; 32] {
         lanes!(at => (words[at / 4 * 4 + i / 2] >> (i % 2 * 4 + at % 4) & 1) << 4)
+    }
+
+    #[inline(always)]
+    fn byte_to_f32(self, quads: [u8; 32], i: usize) -> [f32; 8] {
+        lanes!(r => quads[4 * r + i].into())
+    }
+
+    #[inline(always)]
+    fn signed_pairs(self, quads: [u8; 32], i: usize, j: usize) -> [i16; 16] {
+        lanes!(l => quads[l / 2 * 4 + [i, j][l % 2]].cast_signed().into())
+    }
+
+    #[inline(always)]
+    fn low_halves(self, quads: [u8; 32]) -> [f32; 8] {
+        self.load_f16(&lanes!(r => u16::from_le_bytes([quads[4 * r], quads[4 * r + 1]])))
+    }
+
+    #[inline(always)]
+    fn both_halves(self, quads: [u8; 32]) -> ([f32; 8], [f32; 8]) {
+        let high = lanes!(r => u16::from_le_bytes([quads[4 * r + 2], quads[4 * r + 3]]));
+        (self.low_halves(quads), self.load_f16(&high))
     }
 
     #[inline(always)]

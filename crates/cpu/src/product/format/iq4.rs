@@ -2,7 +2,7 @@
 
 use muser_quant::blocks::{BlockIq4Nl, BlockIq4Xs, IQ4_VALUES};
 
-use super::{Format, each, word};
+use super::{Format, each, heads};
 use crate::arch::quads::Quads;
 use crate::product::unit::Rows;
 
@@ -19,13 +19,18 @@ pub(crate) struct Iq4Nl;
 impl Format for Iq4Nl {
     type Block = BlockIq4Nl;
     type Unit = Rows;
+    type Chunk = [Self::Unit; 1];
+    type Head<S: Quads> = ();
 
-    const UNITS: usize = 1;
+    const CHUNKS: usize = 1;
 
     #[inline(always)]
-    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], to: &mut [Rows]) {
+    fn head<S: Quads>(_: S, _: [&Self::Block; 8]) {}
+
+    #[inline(always)]
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], (): &(), _: usize, to: &mut [Rows]) {
         let to = &mut to[0];
-        s.store(s.low_halves(&each!(blocks, block => word(block))), &mut to.scale);
+        s.store(s.low_halves(heads(s, blocks)), &mut to.scale);
         for (block, to) in blocks.into_iter().zip(&mut to.codes) {
             values(s, &block.qs, to);
         }
@@ -37,20 +42,27 @@ pub(crate) struct Iq4Xs;
 impl Format for Iq4Xs {
     type Block = BlockIq4Xs;
     type Unit = Rows;
+    type Chunk = [Rows; 1];
+    /// The scales of the block, and of each unit in two quads.
+    type Head<S: Quads> = (S::F, [S::B; 2]);
 
-    const UNITS: usize = 8;
+    const CHUNKS: usize = 8;
 
     #[inline(always)]
-    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], to: &mut [Rows]) {
-        let d = s.low_halves(&each!(blocks, block => word(block)));
-        let scales = s.transpose_bytes(each!(blocks, block => scales(block)));
-        for (u, (to, scales)) in to.iter_mut().zip(scales).enumerate() {
-            // From 0 to 63, and 32 less is what they stand for.
-            let scale = s.sub(s.bytes_to_f32(scales), s.splat(32.0));
-            s.store(s.mul(d, scale), &mut to.scale);
-            for (block, to) in blocks.into_iter().zip(&mut to.codes) {
-                values(s, &block.qs[u], to);
-            }
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Self::Head<S> {
+        let scales = each!(blocks, block => scales(block));
+        let (low, high) = (scales.map(|scales| scales as u32), scales.map(|scales| (scales >> 32) as u32));
+        (s.low_halves(heads(s, blocks)), [s.quads_of(&low), s.quads_of(&high)])
+    }
+
+    #[inline(always)]
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], head: &Self::Head<S>, c: usize, to: &mut [Rows]) {
+        let to = &mut to[0];
+        // From 0 to 63, and 32 less is what they stand for.
+        let scale = s.sub(s.byte_to_f32(head.1[c / 4], c % 4), s.splat(32.0));
+        s.store(s.mul(head.0, scale), &mut to.scale);
+        for (block, to) in blocks.into_iter().zip(&mut to.codes) {
+            values(s, &block.qs[c], to);
         }
     }
 }

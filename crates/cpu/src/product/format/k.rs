@@ -1,52 +1,48 @@
 //! Types in blocks of 256 whose scales are themselves quantised.
 
-use muser_quant::blocks::{BlockQ4K, BlockQ5K, BlockQ6K, F16};
+use muser_quant::blocks::{BlockQ4K, BlockQ5K, BlockQ6K};
 
-use super::{Format, each, word};
+use zerocopy::transmute_ref;
+
+use super::{Format, Stored, each};
 use crate::arch::quads::Quads;
 use crate::product::unit::{Factors, Plain, PlainValues};
 
-/// As [`muser_quant::blocks::scales_and_mins`], in the bytes of two words, the first lowest.
-#[inline(always)]
-fn scales_and_mins(packed: &[u8; 12]) -> (u64, u64) {
-    const LOW_6: u32 = 0x3f3f_3f3f;
-    const LOW_4: u32 = 0x0f0f_0f0f;
-    const LOW_2: u32 = 0x0303_0303;
-    let word = |i: usize| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]);
-    let (scales, mins, both) = (word(0), word(4), word(8));
-    let join = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-    let scales_of_all = join(scales & LOW_6, both & LOW_4 | (scales >> 6 & LOW_2) << 4);
-    let mins_of_all = join(mins & LOW_6, both >> 4 & LOW_4 | (mins >> 6 & LOW_2) << 4);
-    (scales_of_all, mins_of_all)
-}
-
-/// What the units of `Q4_K` and `Q5_K` share.
-struct Head<S: Quads> {
+/// What the units of `Q4_K` and `Q5_K` share. The scales and the minimums of four units are a row's quad.
+pub(crate) struct Scales<S: Quads> {
     d: S::F,
     minus_dmin: S::F,
-    /// The scales of each unit, row by row from the lowest byte.
-    scales: [u64; 8],
-    mins: [u64; 8],
+    scales: [S::B; 2],
+    mins: [S::B; 2],
 }
 
-impl<S: Quads> Head<S> {
+impl<S: Quads> Scales<S> {
+    /// From the first sixteen bytes of blocks; see [`muser_quant::blocks::scales_and_mins`].
     #[inline(always)]
-    fn new(s: S, words: [u32; 8], packed: [&[u8; 12]; 8]) -> Self {
-        let (d, dmin) = s.both_halves(&words);
-        let (mut scales, mut mins) = ([0; 8], [0; 8]);
-        for (packed, (scales, mins)) in packed.into_iter().zip(scales.iter_mut().zip(&mut mins)) {
-            (*scales, *mins) = scales_and_mins(packed);
+    fn new<B: Stored>(s: S, blocks: [&B; 8]) -> Self {
+        let [halves, scales, mins, both] = s.transpose(each!(blocks, block => first16(block)));
+        let (d, dmin) = s.both_halves(halves);
+        // The last four of each: four bits of their own, and two above the first four.
+        let upper = |low, first| s.or_quads(low, s.shl_and(s.shr_and(first, 6, 3), 4, 0x30));
+        Self {
+            d,
+            minus_dmin: s.sub(s.splat(-0.0), dmin),
+            scales: [s.shr_and(scales, 0, 63), upper(s.shr_and(both, 0, 15), scales)],
+            mins: [s.shr_and(mins, 0, 63), upper(s.shr_and(both, 4, 15), mins)],
         }
-        let minus_dmin = s.sub(s.splat(-0.0), dmin);
-        Self { d, minus_dmin, scales: s.transpose_bytes(scales), mins: s.transpose_bytes(mins) }
     }
 
-    /// The scales and the minimums of unit `u`.
+    /// Writes the scales and the minimums of unit `u`.
     #[inline(always)]
-    fn of_unit(&self, s: S, u: usize, to: &mut PlainValues) {
-        s.store(s.mul(self.d, s.bytes_to_f32(self.scales[u])), &mut to.scale);
-        s.store(s.mul(self.minus_dmin, s.bytes_to_f32(self.mins[u])), &mut to.min);
+    fn store(&self, s: S, u: usize, to: &mut PlainValues) {
+        s.store(s.mul(self.d, s.byte_to_f32(self.scales[u / 4], u % 4)), &mut to.scale);
+        s.store(s.mul(self.minus_dmin, s.byte_to_f32(self.mins[u / 4], u % 4)), &mut to.min);
     }
+}
+
+#[inline(always)]
+fn first16<B: Stored>(block: &B) -> &[u8; 16] {
+    &block.as_bytes().as_chunks().0[0]
 }
 
 /// Thirty-two bytes of each row.
@@ -62,19 +58,23 @@ pub(crate) struct Q4K;
 impl Format for Q4K {
     type Block = BlockQ4K;
     type Unit = Plain<true, 0, 8>;
+    type Chunk = [Self::Unit; 2];
+    type Head<S: Quads> = Scales<S>;
 
-    const UNITS: usize = 8;
+    const CHUNKS: usize = 4;
 
     #[inline(always)]
-    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], to: &mut [Self::Unit]) {
-        let head = Head::new(s, each!(blocks, block => word(block)), each!(blocks, block => &block.scales));
-        for (p, pair) in to.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let quads = quads32(s, each!(blocks, block => &block.qs[p]));
-            for (u, Plain(to)) in pair.iter_mut().enumerate() {
-                head.of_unit(s, 2 * p + u, to);
-                for (quads, to) in quads.into_iter().zip(&mut to.codes) {
-                    s.store_quads(s.shr_and(quads, 4 * u, 15), to);
-                }
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Scales<S> {
+        Scales::new(s, blocks)
+    }
+
+    #[inline(always)]
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], scales: &Scales<S>, c: usize, to: &mut [Self::Unit]) {
+        let quads = quads32(s, each!(blocks, block => &block.qs[c]));
+        for (h, Plain(to)) in to.iter_mut().enumerate() {
+            scales.store(s, 2 * c + h, to);
+            for j in 0..8 {
+                s.store_quads(s.shr_and(quads[j], 4 * h, 15), &mut to.codes[j]);
             }
         }
     }
@@ -85,25 +85,50 @@ pub(crate) struct Q5K;
 impl Format for Q5K {
     type Block = BlockQ5K;
     type Unit = Plain<true, 0, 4>;
+    type Chunk = [Self::Unit; 8];
+    type Head<S: Quads> = Scales<S>;
 
-    const UNITS: usize = 8;
+    const CHUNKS: usize = 1;
 
     #[inline(always)]
-    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], to: &mut [Self::Unit]) {
-        let head = Head::new(s, each!(blocks, block => word(block)), each!(blocks, block => &block.scales));
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Scales<S> {
+        Scales::new(s, blocks)
+    }
+
+    #[inline(always)]
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], scales: &Scales<S>, _: usize, to: &mut [Self::Unit]) {
         let high = quads32(s, each!(blocks, block => &block.qh));
-        for (p, pair) in to.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let quads = quads32(s, each!(blocks, block => &block.qs[p]));
-            for (h, Plain(to)) in pair.iter_mut().enumerate() {
-                let u = 2 * p + h;
-                head.of_unit(s, u, to);
-                for ((quads, high), to) in quads.into_iter().zip(high).zip(&mut to.codes) {
-                    // Bit `u` is the fifth bit.
-                    let fifth = if u < 4 { s.shl_and(high, 4 - u, 16) } else { s.shr_and(high, u - 4, 16) };
-                    s.store_quads(s.or_quads(s.shr_and(quads, 4 * h, 15), fifth), to);
-                }
-            }
-        }
+        let [a, b, c, d, e, f, g, h] = to else { return };
+        let quads = quads32(s, each!(blocks, block => &block.qs[0]));
+        codes5::<S, 0>(s, quads, high, scales, a);
+        codes5::<S, 1>(s, quads, high, scales, b);
+        let quads = quads32(s, each!(blocks, block => &block.qs[1]));
+        codes5::<S, 2>(s, quads, high, scales, c);
+        codes5::<S, 3>(s, quads, high, scales, d);
+        let quads = quads32(s, each!(blocks, block => &block.qs[2]));
+        codes5::<S, 4>(s, quads, high, scales, e);
+        codes5::<S, 5>(s, quads, high, scales, f);
+        let quads = quads32(s, each!(blocks, block => &block.qs[3]));
+        codes5::<S, 6>(s, quads, high, scales, g);
+        codes5::<S, 7>(s, quads, high, scales, h);
+    }
+}
+
+/// Unit `U` of a block. Its number is a constant because shifts by constants are quicker.
+#[inline(always)]
+fn codes5<S: Quads, const U: usize>(
+    s: S,
+    quads: [S::B; 8],
+    high: [S::B; 8],
+    scales: &Scales<S>,
+    Plain(to): &mut Plain<true, 0, 4>,
+) {
+    scales.store(s, U, to);
+    for j in 0..8 {
+        let low = s.shr_and(quads[j], U % 2 * 4, 15);
+        // Bit `U` is the fifth bit.
+        let fifth = if U < 4 { s.shl_and(high[j], 4 - U % 4, 16) } else { s.shr_and(high[j], U % 4, 16) };
+        s.store_quads(s.or_quads(low, fifth), &mut to.codes[j]);
     }
 }
 
@@ -112,52 +137,44 @@ pub(crate) struct Q6K;
 impl Format for Q6K {
     type Block = BlockQ6K;
     type Unit = Factors;
+    type Chunk = [Factors; 4];
+    /// The scale of the block, and of each sixteen elements in four quads.
+    type Head<S: Quads> = (S::F, [S::B; 4]);
 
-    const UNITS: usize = 8;
+    const CHUNKS: usize = 2;
 
     #[inline(always)]
-    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], to: &mut [Factors]) {
-        let halves = each!(blocks, block => half_word(block.d));
-        let d = s.low_halves(&halves);
-        let scales = [
-            s.transpose_bytes(each!(blocks, block => scales(&block.scales, 0))),
-            s.transpose_bytes(each!(blocks, block => scales(&block.scales, 1))),
-        ];
-        for (h, quarters) in to.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let high = quads32(s, each!(blocks, block => &block.qh[h]));
-            let low = [
-                quads32(s, each!(blocks, block => &block.ql[h].as_chunks().0[0])),
-                quads32(s, each!(blocks, block => &block.ql[h].as_chunks().0[1])),
-            ];
-            for (quarter, to) in quarters.iter_mut().enumerate() {
-                let (first, second) = (scales[h][2 * quarter], scales[h][2 * quarter + 1]);
-                s.store_i16(s.interleave(first, first), &mut to.factors[0]);
-                s.store_i16(s.interleave(second, second), &mut to.factors[1]);
-                let offsets = s.mul_i16(s.interleave(first, second), s.splat_i16(-Factors::OFFSET));
-                s.store_i16(offsets, &mut to.offsets);
-                s.store(d, &mut to.scale);
-                for ((low, high), to) in low[quarter % 2].into_iter().zip(high).zip(&mut to.codes) {
-                    let low = s.shr_and(low, 4 * (quarter / 2), 15);
-                    // Two bits, to the fifth and sixth place.
-                    let high = if quarter < 2 {
-                        s.shl_and(high, 4 - 2 * quarter, 0x30)
-                    } else {
-                        s.shr_and(high, 2 * quarter - 4, 0x30)
-                    };
-                    s.store_quads(s.or_quads(low, high), to);
-                }
-            }
-        }
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Self::Head<S> {
+        let d = s.low_halves(s.quads_of(&each!(blocks, block => block.d.0.get().into())));
+        (d, s.transpose(each!(blocks, block => transmute_ref!(&block.scales))))
+    }
+
+    #[inline(always)]
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], head: &Self::Head<S>, c: usize, to: &mut [Factors]) {
+        let (d, scales) = head;
+        let [first, second, third, fourth] = to else { return };
+        let high = quads32(s, each!(blocks, block => &block.qh[c]));
+        let low = quads32(s, each!(blocks, block => &block.ql[c].as_chunks().0[0]));
+        codes6::<S, 0>(s, low, high, *d, scales[2 * c], first);
+        codes6::<S, 2>(s, low, high, *d, scales[2 * c + 1], third);
+        let low = quads32(s, each!(blocks, block => &block.ql[c].as_chunks().0[1]));
+        codes6::<S, 1>(s, low, high, *d, scales[2 * c], second);
+        codes6::<S, 3>(s, low, high, *d, scales[2 * c + 1], fourth);
     }
 }
 
+/// Unit `Q` of half a block; `scales` are those of units 0 and 1 or of 2 and 3.
 #[inline(always)]
-fn half_word(half: F16) -> u32 {
-    half.0.get().into()
-}
-
-/// The scales of half a block, the first lowest.
-#[inline(always)]
-fn scales(scales: &[i8; 16], h: usize) -> u64 {
-    u64::from_le_bytes(scales.as_chunks().0[h].map(i8::cast_unsigned))
+fn codes6<S: Quads, const Q: usize>(s: S, low: [S::B; 8], high: [S::B; 8], d: S::F, scales: S::B, to: &mut Factors) {
+    let i = Q % 2 * 2;
+    s.store(d, &mut to.scale);
+    s.store_i16(s.signed_pairs(scales, i, i), &mut to.factors[0]);
+    s.store_i16(s.signed_pairs(scales, i + 1, i + 1), &mut to.factors[1]);
+    s.store_i16(s.mul_i16(s.signed_pairs(scales, i, i + 1), s.splat_i16(-Factors::OFFSET)), &mut to.offsets);
+    for j in 0..8 {
+        let low = s.shr_and(low[j], Q / 2 * 4, 15);
+        // Two bits, to the fifth and sixth place.
+        let high = if Q < 2 { s.shl_and(high[j], 4 - Q % 2 * 2, 0x30) } else { s.shr_and(high[j], Q % 2 * 2, 0x30) };
+        s.store_quads(s.or_quads(low, high), &mut to.codes[j]);
+    }
 }

@@ -71,7 +71,13 @@ impl Unit for Factors {
     type Tile = Self;
 
     #[inline(always)]
-    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(s: S, blocks: [&F::Block; 8], to: &mut [Self]) {
-        F::unpack(s, blocks, to);
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Self],
+    ) {
+        F::unpack(s, blocks, head, c, to);
     }
 }

@@ -77,7 +77,13 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Unit for Plain<MIN,
     type Tile = Self;
 
     #[inline(always)]
-    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(s: S, blocks: [&F::Block; 8], to: &mut [Self]) {
-        F::unpack(s, blocks, to);
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Self],
+    ) {
+        F::unpack(s, blocks, head, c, to);
     }
 }

@@ -58,11 +58,16 @@ impl Unit for Rows {
     type Tile = Pairs;
 
     #[inline(always)]
-    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(s: S, blocks: [&F::Block; 8], to: &mut [Pairs]) {
-        // At most eight units.
-        let mut rows: [Self; 8] = FromZeros::new_zeroed();
-        F::unpack(s, blocks, &mut rows[..F::UNITS]);
-        for (from, to) in rows.iter().zip(to) {
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Pairs],
+    ) {
+        let mut rows = F::Chunk::new_zeroed();
+        F::unpack(s, blocks, head, c, rows.as_mut());
+        for (from, to) in rows.as_ref().iter().zip(to) {
             to.scale = from.scale;
             for (half, to) in to.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 let mut rows = [s.splat_i16(0); 8];

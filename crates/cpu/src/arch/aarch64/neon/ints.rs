@@ -112,14 +112,6 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn interleave(self, even: u64, odd: u64) -> int16x8x2_t {
-        with_neon!(self, {
-            let widen = |bytes| vmovl_s8(vreinterpret_s8_u64(vcreate_u64(bytes)));
-            int16x8x2_t(widen(even), widen(odd))
-        })
-    }
-
-    #[inline(always)]
     fn dot(self, acc: [int32x4_t; 2], a: int16x8x2_t, b: int16x8x2_t) -> [int32x4_t; 2] {
         with_neon!(self, {
             let low = vmlal_s16(acc[0], vget_low_s16(a.0), vget_low_s16(b.0));
@@ -187,24 +179,6 @@ impl Ints for Neon {
             let (low, high) = (vmovl_u16(vget_low_u16(x)), vmovl_high_u16(x));
             [vreinterpretq_f32_u32(vshlq_n_u32::<16>(low)), vreinterpretq_f32_u32(vshlq_n_u32::<16>(high))]
         })
-    }
-
-    #[inline(always)]
-    fn bytes_to_f32(self, bytes: u64) -> [float32x4_t; 2] {
-        with_neon!(self, {
-            let x = vmovl_u8(vcreate_u8(bytes));
-            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(x))), vcvtq_f32_u32(vmovl_high_u16(x))]
-        })
-    }
-
-    #[inline(always)]
-    fn low_halves(self, words: &[u32; 8]) -> [float32x4_t; 2] {
-        self.load_f16(&words.map(|word| word as u16))
-    }
-
-    #[inline(always)]
-    fn both_halves(self, words: &[u32; 8]) -> ([float32x4_t; 2], [float32x4_t; 2]) {
-        (self.low_halves(words), self.load_f16(&words.map(|word| (word >> 16) as u16)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::arch::aarch64::*;
 
 use super::ints::with_neon;
 use crate::arch::quads::Quads;
+use crate::arch::simd::Simd;
 use crate::caps::Neon;
 
 impl Quads for Neon {
@@ -89,6 +90,44 @@ impl Quads for Neon {
             let spread = |words| vandq_u8(vtstq_u8(vqtbl1q_u8(words, byte), bits), vdupq_n_u8(16));
             [spread(words[0]), spread(words[1])]
         })
+    }
+
+    #[inline(always)]
+    fn byte_to_f32(self, quads: [uint8x16_t; 2], i: usize) -> [float32x4_t; 2] {
+        with_neon!(self, {
+            let n = vdupq_n_s32(-(8 * i as i32));
+            let convert =
+                |quads| vcvtq_f32_u32(vandq_u32(vshlq_u32(vreinterpretq_u32_u8(quads), n), vdupq_n_u32(0xff)));
+            [convert(quads[0]), convert(quads[1])]
+        })
+    }
+
+    #[inline(always)]
+    fn signed_pairs(self, quads: [uint8x16_t; 2], i: usize, j: usize) -> int16x8x2_t {
+        with_neon!(self, {
+            let lanes = |i: usize| {
+                let first = vcreate_s8(0x1c18_1410_0c08_0400);
+                let index = vreinterpret_u8_s8(vadd_s8(first, vdup_n_s8(i as i8)));
+                vmovl_s8(vreinterpret_s8_u8(vqtbl2_u8(uint8x16x2_t(quads[0], quads[1]), index)))
+            };
+            int16x8x2_t(lanes(i), lanes(j))
+        })
+    }
+
+    #[inline(always)]
+    fn low_halves(self, quads: [uint8x16_t; 2]) -> [float32x4_t; 2] {
+        self.both_halves(quads).0
+    }
+
+    #[inline(always)]
+    fn both_halves(self, quads: [uint8x16_t; 2]) -> ([float32x4_t; 2], [float32x4_t; 2]) {
+        let (mut low, mut high) = ([0; 8], [0; 8]);
+        with_neon!(self, {
+            let (first, second) = (vreinterpretq_u16_u8(quads[0]), vreinterpretq_u16_u8(quads[1]));
+            vst1q_u16(low.as_mut_ptr(), vuzp1q_u16(first, second));
+            vst1q_u16(high.as_mut_ptr(), vuzp2q_u16(first, second));
+        });
+        (self.load_f16(&low), self.load_f16(&high))
     }
 
     #[inline(always)]

@@ -102,14 +102,6 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn interleave(self, even: u64, odd: u64) -> __m256i {
-        with_avx2!(self, {
-            let (even, odd) = (_mm_cvtsi64_si128(even.cast_signed()), _mm_cvtsi64_si128(odd.cast_signed()));
-            _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(even, odd))
-        })
-    }
-
-    #[inline(always)]
     fn transpose_pairs(self, [a, b, c, d, e, f, g, h]: [__m256i; 8]) -> [__m256i; 8] {
         with_avx2!(self, {
             let ([a0, a1, a2, a3], [e0, e1, e2, e3]) = (transpose4([a, b, c, d]), transpose4([e, f, g, h]));
@@ -191,31 +183,6 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn bytes_to_f32(self, bytes: u64) -> __m256 {
-        with_avx2!(self, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes.cast_signed()))))
-    }
-
-    #[inline(always)]
-    fn low_halves(self, words: &[u32; 8]) -> __m256 {
-        with_avx2!(self, {
-            let mask = _mm_set1_epi32(0xffff);
-            let (low, high) = quarters(words);
-            _mm256_cvtph_ps(_mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask)))
-        })
-    }
-
-    #[inline(always)]
-    fn both_halves(self, words: &[u32; 8]) -> (__m256, __m256) {
-        with_avx2!(self, {
-            let mask = _mm_set1_epi32(0xffff);
-            let (low, high) = quarters(words);
-            let lower = _mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask));
-            let upper = _mm_packus_epi32(_mm_srli_epi32::<16>(low), _mm_srli_epi32::<16>(high));
-            (_mm256_cvtph_ps(lower), _mm256_cvtph_ps(upper))
-        })
-    }
-
-    #[inline(always)]
     fn fold4(self, [a, b, c, d]: [__m256; 4]) -> [f32; 4] {
         with_avx2!(self, {
             // t_i = v_i + v_{i+4} of a and c, then of b and d.
@@ -238,19 +205,6 @@ impl Ints for Avx2 {
 unsafe fn add_halves(a: __m256, b: __m256) -> __m256 {
     // SAFETY: the caller promises AVX.
     unsafe { _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)) }
-}
-
-/// Two times four words, put together in registers: their sources lie apart, and a detour over memory would wait for
-/// the stores.
-#[inline(always)]
-unsafe fn quarters([a, b, c, d, e, f, g, h]: &[u32; 8]) -> (__m128i, __m128i) {
-    // SAFETY: the caller promises AVX2.
-    unsafe {
-        let four = |a: &u32, b: &u32, c: &u32, d: &u32| {
-            _mm_setr_epi32(a.cast_signed(), b.cast_signed(), c.cast_signed(), d.cast_signed())
-        };
-        (four(a, b, c, d), four(e, f, g, h))
-    }
 }
 
 /// Transposes four by four words in each half.

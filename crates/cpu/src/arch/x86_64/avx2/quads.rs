@@ -7,6 +7,9 @@ use super::ints::{transpose4, with_avx2};
 use crate::arch::quads::Quads;
 use crate::caps::Avx2;
 
+/// The low halves of four words, then the high ones.
+const HALVES: [u8; 16] = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15];
+
 impl Quads for Avx2 {
     type B = __m256i;
     /// Sixteen i16: a row's products of bytes 0 and 1, and of bytes 2 and 3.
@@ -88,6 +91,40 @@ impl Quads for Avx2 {
     }
 
     #[inline(always)]
+    fn byte_to_f32(self, quads: __m256i, i: usize) -> __m256 {
+        with_avx2!(self, {
+            let shifted = _mm256_srl_epi32(quads, _mm_cvtsi64_si128(8 * i as i64));
+            _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(0xff)))
+        })
+    }
+
+    #[inline(always)]
+    fn signed_pairs(self, quads: __m256i, i: usize, j: usize) -> __m256i {
+        with_avx2!(self, {
+            // To the upper bytes of the lanes, and down again with the sign.
+            let bytes = (i << 8 | j << 24) as i32;
+            let lanes =
+                _mm256_setr_epi32(0, 0x0400_0400, 0x0800_0800, 0x0c00_0c00, 0, 0x0400_0400, 0x0800_0800, 0x0c00_0c00);
+            let order = _mm256_or_si256(_mm256_set1_epi32(0x0080_0080 | bytes), lanes);
+            _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(quads, order))
+        })
+    }
+
+    #[inline(always)]
+    fn low_halves(self, quads: __m256i) -> __m256 {
+        self.both_halves(quads).0
+    }
+
+    #[inline(always)]
+    fn both_halves(self, quads: __m256i) -> (__m256, __m256) {
+        with_avx2!(self, {
+            let order = _mm256_broadcastsi128_si256(_mm_loadu_si128(HALVES.as_ptr().cast()));
+            let halves = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_shuffle_epi8(quads, order));
+            (_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)))
+        })
+    }
+
+    #[inline(always)]
     fn no_products(self) -> __m256i {
         with_avx2!(self, _mm256_setzero_si256())
     }
@@ -105,28 +142,5 @@ impl Quads for Avx2 {
     #[inline(always)]
     fn add_scaled(self, acc: __m256i, sums: __m256i, factors: __m256i) -> __m256i {
         with_avx2!(self, _mm256_add_epi32(acc, _mm256_madd_epi16(sums, factors)))
-    }
-
-    #[inline(always)]
-    fn transpose_bytes(self, [a, b, c, d, e, f, g, h]: [u64; 8]) -> [u64; 8] {
-        with_avx2!(self, {
-            let pair = |a: u64, b: u64| {
-                _mm_unpacklo_epi8(_mm_cvtsi64_si128(a.cast_signed()), _mm_cvtsi64_si128(b.cast_signed()))
-            };
-            let (ab, cd, ef, gh) = (pair(a, b), pair(c, d), pair(e, f), pair(g, h));
-            let (low, low2) = (_mm_unpacklo_epi16(ab, cd), _mm_unpacklo_epi16(ef, gh));
-            let (high, high2) = (_mm_unpackhi_epi16(ab, cd), _mm_unpackhi_epi16(ef, gh));
-            let columns = [
-                _mm_unpacklo_epi32(low, low2),
-                _mm_unpackhi_epi32(low, low2),
-                _mm_unpacklo_epi32(high, high2),
-                _mm_unpackhi_epi32(high, high2),
-            ];
-            let mut out = [0; 8];
-            for (out, columns) in out.as_chunks_mut::<2>().0.iter_mut().zip(columns) {
-                _mm_storeu_si128(out.as_mut_ptr().cast(), columns);
-            }
-            out
-        })
     }
 }
