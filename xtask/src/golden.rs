@@ -41,18 +41,8 @@ struct Bounds {
 /// The default path has to be twice as near to the truth as llama.cpp, whose mean is 0.041 and 0.036 and whose greatest is 0.30
 /// and 0.34 with the two real models; with f32 activations what is left is the rounding of the KV planes to f16.
 const GOLDENS: [Golden; 6] = [
-    Golden {
-        name: "smollm2",
-        default: REAL_DEFAULT,
-        reference: REAL_REFERENCE,
-        perplexity: Some("smollm2-135m-q4_1"),
-    },
-    Golden {
-        name: "gemma3",
-        default: REAL_DEFAULT,
-        reference: REAL_REFERENCE,
-        perplexity: Some("gemma3-270m-q4_k_m"),
-    },
+    Golden { name: "smollm2", default: REAL_DEFAULT, reference: REAL_REFERENCE, perplexity: Some("smollm2-135m-q4_1") },
+    Golden { name: "gemma3", default: REAL_DEFAULT, reference: REAL_REFERENCE, perplexity: Some("gemma3-270m-q4_k_m") },
     Golden { name: "muse-F32", default: MUSE_REFERENCE, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q8_0", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q4_K", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },

@@ -39,6 +39,7 @@ pub(crate) trait Ints: Simd {
     /// `a * b`, the low half.
     fn mul_i16(self, a: Self::H, b: Self::H) -> Self::H;
     /// Lanes `2l` and `2l + 1` are `pair`.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "a broadcast takes it from memory")]
     fn splat_pair(self, pair: &[i16; 2]) -> Self::H;
     /// Lanes `2r` and `2r + 1` of result `j` are lanes `2j` and `2j + 1` of `rows[r]`.
     #[inline(always)]

@@ -23,6 +23,7 @@ pub(crate) trait Quads: Ints {
     /// Row `r`'s quad is `words[r]`, its lowest byte first.
     fn quads_of(self, words: &[u32; 8]) -> Self::B;
     /// The same quad for each row.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "a broadcast takes it from memory")]
     fn splat_quad(self, quad: &[i8; 4]) -> Self::B;
     /// The quads of sixteen bytes of each row, in order.
     fn transpose(self, rows: [&[u8; 16]; 8]) -> [Self::B; 4];

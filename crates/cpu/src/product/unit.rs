@@ -2,10 +2,6 @@
 //!
 //! Lane `r` of every sum belongs to row `r`, so the sum of a row is one chain of additions and the same whatever rows stand
 //! beside it.
-#![expect(
-    clippy::needless_range_loop,
-    reason = "indices run over several arrays, and iterators would put vectors into closures"
-)]
 
 mod factors;
 mod halves;

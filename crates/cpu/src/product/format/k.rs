@@ -12,8 +12,8 @@ use crate::product::unit::{Factors, Plain, PlainValues};
 pub(crate) struct Scales<S: Quads> {
     d: S::F,
     minus_dmin: S::F,
-    scales: [S::B; 2],
-    mins: [S::B; 2],
+    sc: [S::B; 2],
+    mn: [S::B; 2],
 }
 
 impl<S: Quads> Scales<S> {
@@ -27,16 +27,16 @@ impl<S: Quads> Scales<S> {
         Self {
             d,
             minus_dmin: s.sub(s.splat(-0.0), dmin),
-            scales: [s.shr_and(scales, 0, 63), upper(s.shr_and(both, 0, 15), scales)],
-            mins: [s.shr_and(mins, 0, 63), upper(s.shr_and(both, 4, 15), mins)],
+            sc: [s.shr_and(scales, 0, 63), upper(s.shr_and(both, 0, 15), scales)],
+            mn: [s.shr_and(mins, 0, 63), upper(s.shr_and(both, 4, 15), mins)],
         }
     }
 
     /// Writes the scales and the minimums of unit `u`.
     #[inline(always)]
     fn store(&self, s: S, u: usize, to: &mut PlainValues) {
-        s.store(s.mul(self.d, s.byte_to_f32(self.scales[u / 4], u % 4)), &mut to.scale);
-        s.store(s.mul(self.minus_dmin, s.byte_to_f32(self.mins[u / 4], u % 4)), &mut to.min);
+        s.store(s.mul(self.d, s.byte_to_f32(self.sc[u / 4], u % 4)), &mut to.scale);
+        s.store(s.mul(self.minus_dmin, s.byte_to_f32(self.mn[u / 4], u % 4)), &mut to.min);
     }
 }
 
@@ -168,8 +168,8 @@ impl Format for Q6K {
 fn codes6<S: Quads, const Q: usize>(s: S, low: [S::B; 8], high: [S::B; 8], d: S::F, scales: S::B, to: &mut Factors) {
     let i = Q % 2 * 2;
     s.store(d, &mut to.scale);
-    s.store_i16(s.signed_pairs(scales, i, i), &mut to.factors[0]);
-    s.store_i16(s.signed_pairs(scales, i + 1, i + 1), &mut to.factors[1]);
+    s.store_i16(s.signed_pairs(scales, i, i), &mut to.factor[0]);
+    s.store_i16(s.signed_pairs(scales, i + 1, i + 1), &mut to.factor[1]);
     s.store_i16(s.mul_i16(s.signed_pairs(scales, i, i + 1), s.splat_i16(-Factors::OFFSET)), &mut to.offsets);
     for j in 0..8 {
         let low = s.shr_and(low[j], Q / 2 * 4, 15);

@@ -13,7 +13,7 @@ pub(crate) struct Factors {
     /// The quads of eight rows, one after the other.
     pub codes: [[u8; 32]; UNIT_LEN / 4],
     /// Each row's factor twice, of the first half and of the second.
-    pub factors: [[i16; 16]; 2],
+    pub factor: [[i16; 16]; 2],
     /// -32 times each row's two factors.
     pub offsets: [i16; 16],
     pub scale: [f32; 8],
@@ -53,8 +53,8 @@ impl Multiply for Factors {
                         let j = part * depth + j;
                         sums = s.add_products(sums, s.load_quads(&w[t][r].codes[j]), s.splat_quad(&x[t].q[j]));
                     }
-                    let factors = s.load_i16(&w[t][r].factors[part * depth / 4]);
-                    isum[r][t] = s.add_scaled(isum[r][t], sums, factors);
+                    let factor = s.load_i16(&w[t][r].factor[part * depth / 4]);
+                    isum[r][t] = s.add_scaled(isum[r][t], sums, factor);
                 }
             }
         }

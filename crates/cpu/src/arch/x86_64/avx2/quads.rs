@@ -80,7 +80,7 @@ impl Quads for Avx2 {
     fn fifth_bits(self, words: __m256i, i: usize) -> __m256i {
         with_avx2!(self, {
             // The four bits to the upper half of a byte, that byte to all of its lane, and of each byte one bit.
-            let upper = if i % 2 == 0 { _mm256_slli_epi32::<4>(words) } else { words };
+            let upper = if i.is_multiple_of(2) { _mm256_slli_epi32::<4>(words) } else { words };
             let byte = (i / 2) as i32 * 0x0101_0101;
             let lanes =
                 _mm256_setr_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c, 0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c);
