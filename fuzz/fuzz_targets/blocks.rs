@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use muser_quant::{
-    GROUP_LEN, Group, SUM_LEN, WeightType, decode_row, dot_float, dot_integer, encode_row, integer_form,
+    GROUP_LEN, Group, UNIT_LEN, WeightType, decode_row, dot_float, dot_integer, encode_row, integer_form,
     quantize_activations, unpack_group,
 };
 
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         for (bytes, values) in row.chunks(group_bytes).zip(values.chunks(GROUP_LEN)) {
             same_values(ty, form.sub_block, bytes, values);
         }
-        dot_integer(ty, row, quantize_activations(&activations).view()).expect("lengths fit");
+        dot_integer(ty, row, &quantize_activations(&activations)).expect("lengths fit");
     } else {
         dot_float(ty, row, &activations).expect("lengths fit");
     }
@@ -44,7 +44,7 @@ fn same_values(ty: WeightType, sub_block: usize, bytes: &[u8], values: &[f32]) {
     assert_eq!(group.len, values.len());
     for (index, &value) in values.iter().enumerate() {
         let product = f32::from(group.w[index]) * group.scale[index / sub_block];
-        let meant = product + group.min[index / SUM_LEN];
+        let meant = product + group.min[index / UNIT_LEN];
         assert!(meant == value || meant.is_nan() && value.is_nan(), "{ty}: {meant} is {value} at {index}");
     }
 }

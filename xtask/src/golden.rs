@@ -38,29 +38,20 @@ struct Bounds {
     margin: &'static str,
 }
 
-/// The default path may be as far from the truth as llama.cpp is; with f32 activations what is left is the rounding
-/// of the KV planes to f16.
+/// The default path has to be twice as near to the truth as llama.cpp, whose mean is 0.041 and 0.036 and whose greatest is 0.30
+/// and 0.34 with the two real models; with f32 activations what is left is the rounding of the KV planes to f16.
 const GOLDENS: [Golden; 6] = [
-    Golden {
-        name: "smollm2",
-        default: Bounds { mean: "0.041", max: "0.30", margin: "0.4" },
-        reference: REAL_REFERENCE,
-        perplexity: Some("smollm2-135m-q4_1"),
-    },
-    Golden {
-        name: "gemma3",
-        default: Bounds { mean: "0.037", max: "0.35", margin: "0.4" },
-        reference: REAL_REFERENCE,
-        perplexity: Some("gemma3-270m-q4_k_m"),
-    },
+    Golden { name: "smollm2", default: REAL_DEFAULT, reference: REAL_REFERENCE, perplexity: Some("smollm2-135m-q4_1") },
+    Golden { name: "gemma3", default: REAL_DEFAULT, reference: REAL_REFERENCE, perplexity: Some("gemma3-270m-q4_k_m") },
     Golden { name: "muse-F32", default: MUSE_REFERENCE, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q8_0", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q4_K", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q6_K", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
 ];
 
+const REAL_DEFAULT: Bounds = Bounds { mean: "0.018", max: "0.22", margin: "0.15" };
 const REAL_REFERENCE: Bounds = Bounds { mean: "0.003", max: "0.06", margin: "0.02" };
-const MUSE_DEFAULT: Bounds = Bounds { mean: "0.03", max: "0.12", margin: "0.1" };
+const MUSE_DEFAULT: Bounds = Bounds { mean: "0.02", max: "0.09", margin: "0.06" };
 const MUSE_REFERENCE: Bounds = Bounds { mean: "0.002", max: "0.01", margin: "0.01" };
 
 /// The flags of the path that users get, and of the one that computes with f32 activations.

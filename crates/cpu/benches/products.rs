@@ -10,7 +10,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use muser_cpu::caps::Tier;
 use muser_cpu::pool::{Disjoint, Pool};
-use muser_cpu::product::{Activations, Band, Scratch, WeightRows, product_float, product_integer};
+use muser_cpu::product::{Activations, Band, Forms, Scratch, WeightRows, product_float, product_integer};
 use muser_quant::WeightType;
 
 fn main() {
@@ -68,7 +68,9 @@ fn prefill_576(bencher: Bencher<'_, '_>, ty: WeightType) {
 fn quantize(bencher: Bencher<'_, '_>, k: usize) {
     let x = activations(64 * k);
     let mut acts = Activations::new();
-    bencher.counter(BytesCount::of_slice(&x)).bench_local(|| acts.quantize(Tier::detect(), black_box(&x), k));
+    bencher
+        .counter(BytesCount::of_slice(&x))
+        .bench_local(|| acts.quantize(Tier::detect(), black_box(&x), k, Forms { narrow: true, wide: false }));
 }
 
 /// Sums of words, the simplest use of memory.
@@ -122,7 +124,7 @@ impl Case {
         let bytes = (0..size_bytes).map(|i| 0x20 | (i * 7 % 13) as u8).collect();
         let x = activations(n_token * k);
         let mut acts = Activations::new();
-        acts.quantize(Tier::detect(), &x, k);
+        acts.quantize(Tier::detect(), &x, k, Forms::of([ty]));
         let scratch = (0..threads).map(|_| Scratch::new()).collect();
         Self { ty, k, n_row, n_token, bytes, x, acts, y: vec![0.0; n_row * n_token], pool: pool(threads), scratch }
     }

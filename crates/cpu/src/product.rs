@@ -1,51 +1,40 @@
 //! Matrix products of stored weights and activations.
 //!
-//! Weights are used as they are stored. Quantised types are multiplied as integers with [`Activations`], which are
-//! quantised to 16 bits; float types with f32 activations. Every product has the bits of
+//! Weights are used as they are stored. Quantised types are multiplied as integers with quantised [`Activations`], float
+//! types with f32 activations. Every product has the bits of
 //! [`muser_quant::dot_integer`] or [`muser_quant::dot_float`] of its weight row and its activation row, whatever the
 //! tier, the number of tokens, and the cut into bands.
 //!
-//! Two shapes do the same arithmetic (`group`). With few tokens, `stream` reads each weight byte once and is bound by
-//! memory; with many, `tile` unpacks a few weight rows into the cache and multiplies them with all tokens, and is bound by
+//! Two shapes do the same arithmetic (`unit`). With one token, `stream` reads each weight byte once and is bound by
+//! memory; with more, `tile` unpacks a few weight rows into the cache and multiplies them with all tokens, and is bound by
 //! the multipliers.
 
 mod activations;
 mod band;
 mod float;
 mod format;
-mod group;
+mod quantize;
 mod stream;
 mod tile;
+mod unit;
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use muser_quant::blocks::{Bf16, F16, F32};
 use muser_quant::{QuantError, WeightType, integer_form};
 use zerocopy::FromBytes;
 
-pub use activations::{ActivationRows, Activations};
+pub use activations::{ActivationRows, Activations, Forms};
 pub use band::Band;
 
 use crate::caps::Tier;
 use float::FloatFormat;
-use format::{Form, Format};
+use format::Format;
 use stream::Stream;
+use tile::{Tile, Unpack};
 
 #[cfg(target_endian = "big")]
 compile_error!("weights are little-endian and are read in place");
-
-/// Units of 32 elements in a group of 256.
-const UNITS: usize = 8;
-
-/// At most this many tokens are multiplied with weights as they are stored; with more, unpacking to a tile pays.
-const MAX_STREAM: usize = 8;
-
-/// As [`MAX_STREAM`], for types with a scale per 256 elements.
-const MAX_STREAM_256: usize = 2;
-
-/// Weight rows that are multiplied with some tokens before the next ones, so that they stay in the cache.
-const STREAM_ROWS: usize = 32;
 
 /// Bytes of activations that pass by one tile after the other, and should stay in the second-level cache.
 const BLOCK_BYTES: usize = 192 * 1024;
@@ -112,17 +101,9 @@ impl<'a> WeightRows<'a> {
 /// What one thread needs beside its operands. Keep one for each thread: it only ever grows.
 #[derive(Default)]
 pub struct Scratch {
-    tile3: Tile<3>,
-    tile4: Tile<4>,
+    tile: Vec<tile::Line>,
     vectors: Vec<float::TileVectors>,
     float_sums: Vec<float::TileSums>,
-}
-
-/// A tile of `R` rows.
-#[derive(Default)]
-struct Tile<const R: usize> {
-    groups: Vec<tile::TileGroup<R>>,
-    sums: Vec<tile::TileSums<R>>,
 }
 
 impl Scratch {
@@ -135,8 +116,8 @@ impl Scratch {
 /// Multiplies quantised weight rows with the activation rows that are the tokens of `out`.
 ///
 /// # Panics
-/// When the weights are of a float type, or the operands' sizes do not fit together: row `i` of `weights` is row `i` of
-/// `out`, and activation row `t` is token `t`.
+/// When the weights are of a float type, `x` lacks the form that they take, or the operands' sizes do not fit together: row
+/// `i` of `weights` is row `i` of `out`, and activation row `t` is token `t`.
 pub fn product_integer(
     tier: Tier,
     weights: WeightRows<'_>,
@@ -145,6 +126,8 @@ pub fn product_integer(
     scratch: &mut Scratch,
 ) {
     check(&weights, x.k(), x.n(), out);
+    let (needs, has) = (Forms::of([weights.ty]), x.forms());
+    assert!((has.narrow || !needs.narrow) && (has.wide || !needs.wide), "{} needs {needs:?} of {has:?}", weights.ty);
     match weights.ty {
         WeightType::F32 | WeightType::F16 | WeightType::BF16 => panic!("{} has no integer form", weights.ty),
         WeightType::Q8_0 => integer::<format::Q8_0>(tier, weights, x, out, scratch),
@@ -190,53 +173,21 @@ fn integer<F: Format>(tier: Tier, weights: WeightRows<'_>, x: &Activations, out:
     }
     let n_row = weights.n_row;
     let weights = weights.blocks::<F::Block>();
-    // Types with a scale per 256 are the quicker ones in tiles, with four rows for their eight sums and all that a unit
-    // needs; the others need a register more, and have six sums.
-    if F::Form::SUB_BLOCK == 256 {
-        if tokens.len() <= MAX_STREAM_256 {
-            stream_tokens::<F>(tier, weights, 0..n_row, n_row, x, out);
-            return;
-        }
-        for tokens in token_blocks(tokens, 2 * x.k()) {
-            integer_tiles::<F, 4>(tier, weights, n_row, x, tokens, out, &mut scratch.tile4);
-        }
-    } else {
-        if tokens.len() <= MAX_STREAM {
-            // With more tokens than one pass has, the weights of the next pass come from the cache.
-            for start in (0..n_row).step_by(STREAM_ROWS) {
-                stream_tokens::<F>(tier, weights, start..n_row.min(start + STREAM_ROWS), n_row, x, out);
+    match tokens.len() {
+        1 => tier.run(Stream::<F> { weights, x, token: tokens.start, out }),
+        _ => {
+            for row in (0..n_row).step_by(tile::ROWS) {
+                let groups = (n_row - row).div_ceil(tile::LANES).min(tile::GROUPS);
+                let units = tile::units(&mut scratch.tile, groups * x.n_unit());
+                tier.run(Unpack::<F> { weights, n_row, row, units });
+                let (units, tokens) = (&*units, tokens.clone());
+                if groups == tile::GROUPS {
+                    tier.run(Tile::<_, { tile::GROUPS }> { units, row, x, tokens, out });
+                } else {
+                    tier.run(Tile::<_, 1> { units, row, x, tokens, out });
+                }
             }
-            return;
         }
-        for tokens in token_blocks(tokens, 2 * x.k()) {
-            integer_tiles::<F, 3>(tier, weights, n_row, x, tokens, out, &mut scratch.tile3);
-        }
-    }
-}
-
-/// Multiplies weight rows as they are stored with all tokens of `out`, a few at a time.
-fn stream_tokens<F: Format>(
-    tier: Tier,
-    weights: &[F::Block],
-    rows: Range<usize>,
-    n_row: usize,
-    x: &Activations,
-    out: &mut Band<'_>,
-) {
-    let n_block = weights.len() / n_row;
-    let Range { start: mut t, end } = out.tokens();
-    while t < end {
-        let rows = rows.clone();
-        match end - t {
-            1 => tier.run(Stream::<F, 1> { weights, n_block, rows, x, tokens: [t], out }),
-            2 => tier.run(Stream::<F, 2> { weights, n_block, rows, x, tokens: [t, t + 1], out }),
-            n if F::Form::SUB_BLOCK != 256 => {
-                let tokens = [t, t + 1, t + 2, t + n.min(4) - 1];
-                tier.run(Stream::<F, 4> { weights, n_block, rows, x, tokens, out });
-            }
-            _ => tier.run(Stream::<F, 2> { weights, n_block, rows, x, tokens: [t, t + 1], out }),
-        }
-        t += if F::Form::SUB_BLOCK == 256 { 2 } else { 4 };
     }
 }
 
@@ -244,43 +195,6 @@ fn stream_tokens<F: Format>(
 fn token_blocks(tokens: Range<usize>, row_bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let len = (BLOCK_BYTES / row_bytes.max(1)).clamp(32, 128) & !1;
     tokens.clone().step_by(len).map(move |start| start..tokens.end.min(start + len))
-}
-
-fn integer_tiles<F: Format, const R: usize>(
-    tier: Tier,
-    weights: &[F::Block],
-    n_row: usize,
-    x: &Activations,
-    tokens: Range<usize>,
-    out: &mut Band<'_>,
-    tile: &mut Tile<R>,
-) {
-    tile.groups.resize(tile::GROUPS, tile::TileGroup::EMPTY);
-    tile.sums.resize(tile.sums.len().max(tokens.len()), tile::TileSums::ZERO);
-    let sums = &mut tile.sums[..tokens.len()];
-    let n_block = weights.len() / n_row;
-    for row in (0..n_row).step_by(R) {
-        for first_group in (0..x.n_group()).step_by(tile::GROUPS) {
-            let n_group = tile::GROUPS.min(x.n_group() - first_group);
-            let blocks = first_group * F::BLOCKS..n_block.min((first_group + n_group) * F::BLOCKS);
-            // A tile at the end repeats the last row.
-            let rows = std::array::from_fn(|r| {
-                let row = n_row.min(row + r + 1) - 1;
-                &weights[row * n_block..][blocks.clone()]
-            });
-            tier.run(tile::Unpack::<F, R> { rows, groups: &mut tile.groups[..n_group] });
-            tier.run(tile::Multiply::<F::Form, R> {
-                tile: &tile.groups[..n_group],
-                first_group,
-                x,
-                first_token: tokens.start,
-                sums,
-                out,
-                row,
-                form: PhantomData,
-            });
-        }
-    }
 }
 
 fn float<F: FloatFormat>(tier: Tier, weights: WeightRows<'_>, x: &[f32], out: &mut Band<'_>, scratch: &mut Scratch) {

@@ -1,6 +1,6 @@
 use crate::WeightType;
 
-/// What was wrong with a row, a group or an activation buffer.
+/// What was wrong with a row or a group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantError {
@@ -63,18 +63,6 @@ pub enum QuantError {
     NoFloatProduct {
         /// The type.
         ty: WeightType,
-    },
-    /// A part of a quantised activation row has the wrong length.
-    #[error("the {part} of an activation row of {len} elements has {expected} entries, but {found} were given")]
-    ActivationLen {
-        /// `"scale"` (one per 256 elements) or `"sums"` (one per 32).
-        part: &'static str,
-        /// Elements of the row.
-        len: usize,
-        /// Entries that many elements need.
-        expected: usize,
-        /// Entries given.
-        found: usize,
     },
     /// A value that the quantised type cannot express.
     #[error("element {index} is not finite, which {ty} cannot express")]

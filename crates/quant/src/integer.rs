@@ -1,41 +1,50 @@
 //! The integer form of quantised weights, and their product with quantised activations.
 //!
-//! A row is taken in groups of 256 elements, the last of which may be shorter. Element `e` of a group belongs to lane
-//! `(e % 16) / 2`, which is where a pairwise multiply of sixteen 16-bit integers puts it. The sums over integers,
-//! `isum`, are exact in 32 bits; every step in f32 is one IEEE operation, `fma` among them.
+//! A row is taken in units of 32 elements, in order. A unit's sums over integers, `isum`, are exact in 32 bits; every step in
+//! f32 is one IEEE operation, `fma` among them. There is one sum for the row, and one for its second digits.
 //!
 //! ```text
-//! acc = [0; 8]; accm = [0; 8]
-//! for each group g:
-//!     16 or 32 elements per scale:
-//!         inner = [0; 8]
-//!         for each sub-block s in order: inner[l] = fma(isum_s[l] as f32, scale_s, inner[l])
-//!         acc[l] = fma(inner[l], act_scale_g, acc[l])
-//!     256 elements per scale:
-//!         acc[l] = fma(isum_g[l] as f32, scale_g * act_scale_g, acc[l])
-//!     with minimums, for each 32 elements b that the group has:
-//!         accm[b] = fma(min_b * sum_b, act_scale_g, accm[b])
-//! y = fold(acc), or with minimums fold(acc + accm)
+//! acc = 0
+//! for each unit u:
+//!     for each sub-block s of the unit, of 32 or 16 elements:
+//!         acc = fma(isum_s as f32, scale_s * x_scale_u, acc)
+//!     with minimums:
+//!         acc = fma(min_u, x_sum_u, acc)
+//! second = 0
+//! for each unit u that has a second digit:
+//!     for each sub-block s of the unit:
+//!         second = fma(isum2_s as f32, scale_s * x_scale2_u, second)
+//! y = acc + second
 //! ```
+//!
+//! Wide activations have no second digits: `second` stays zero. `isum` is at most 2^24 for narrow activations, which an f32
+//! holds (`Q6_K` has the greatest: 32 products of 4,096 and 127), and rounds once for wide ones.
 
 use crate::blocks::{IntegerBlock, Unpacked, with_integer_block};
 use crate::rows::{blocks_of, check_row};
-use crate::{ActivationsView, GROUP_LEN, LANES, QuantError, SUM_LEN, WeightType, fold};
+use crate::{Activations, GROUP_LEN, QuantError, UNIT_LEN, WeightType};
 
-/// How the elements of a type share scales and minimums.
+/// Units of a group.
+const UNITS: usize = GROUP_LEN / UNIT_LEN;
+
+/// How the elements of a type share scales and minimums, and what they are multiplied with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntegerForm {
-    /// Elements that share a scale: 16, 32 or 256.
+    /// Elements that share a scale: 16 or 32.
     pub sub_block: usize,
     /// Whether each 32 elements have a minimum.
     pub has_min: bool,
+    /// Whether activations are the wide ones, of 16 bits.
+    pub wide: bool,
 }
 
 /// The integer form of `ty`, or `None` for F32, F16 and BF16.
 pub fn integer_form(ty: WeightType) -> Option<IntegerForm> {
     let has_min = matches!(ty, WeightType::Q4_1 | WeightType::Q5_1 | WeightType::Q4_K | WeightType::Q5_K);
+    // Their codes have 8 bits, and two products of such codes and 8-bit activations pass the range of 16 bits.
+    let wide = matches!(ty, WeightType::Q8_0 | WeightType::IQ4_NL | WeightType::IQ4_XS);
     let sub_block = with_integer_block!(ty, sub_block_of(), return None);
-    Some(IntegerForm { sub_block, has_min })
+    Some(IntegerForm { sub_block, has_min, wide })
 }
 
 fn sub_block_of<B: IntegerBlock>() -> usize {
@@ -54,13 +63,13 @@ pub struct Group {
     /// One scale per sub-block.
     pub scale: [f32; GROUP_LEN / 16],
     /// One minimum per 32 elements.
-    pub min: [f32; GROUP_LEN / SUM_LEN],
+    pub min: [f32; UNITS],
 }
 
 impl Default for Group {
     /// A group of no elements.
     fn default() -> Self {
-        Self { len: 0, w: [0; GROUP_LEN], scale: [0.0; GROUP_LEN / 16], min: [0.0; GROUP_LEN / SUM_LEN] }
+        Self { len: 0, w: [0; GROUP_LEN], scale: [0.0; GROUP_LEN / 16], min: [0.0; UNITS] }
     }
 }
 
@@ -84,7 +93,7 @@ fn unpack_blocks<B: IntegerBlock>(bytes: &[u8], group: &mut Group) {
         .w
         .chunks_exact_mut(B::LEN)
         .zip(group.scale.chunks_exact_mut(B::LEN / B::SUB_BLOCK))
-        .zip(group.min.chunks_exact_mut(B::LEN / SUM_LEN));
+        .zip(group.min.chunks_exact_mut(B::LEN / UNIT_LEN));
     for (block, ((w, scale), min)) in blocks_of::<B>(bytes).iter().zip(parts) {
         block.unpack(&mut Unpacked { w, scale, min });
     }
@@ -94,58 +103,54 @@ fn unpack_blocks<B: IntegerBlock>(bytes: &[u8], group: &mut Group) {
 ///
 /// # Errors
 /// [`QuantError::NoIntegerForm`] for a float type, [`QuantError::RaggedRow`] or [`QuantError::RowBytes`] if `row` is
-/// not `acts.len()` elements.
-pub fn dot_integer(ty: WeightType, row: &[u8], acts: ActivationsView<'_>) -> Result<f32, QuantError> {
+/// not `x.len()` elements.
+pub fn dot_integer(ty: WeightType, row: &[u8], x: &Activations) -> Result<f32, QuantError> {
     let form = integer_form(ty).ok_or(QuantError::NoIntegerForm { ty })?;
-    check_row(ty, row.len(), acts.len())?;
+    check_row(ty, row.len(), x.len())?;
 
     let group_bytes = GROUP_LEN / ty.block_len() * ty.block_bytes();
-    let acts = acts.q().chunks(GROUP_LEN).zip(acts.scale()).zip(acts.sums().chunks(GROUP_LEN / SUM_LEN));
     let mut group = Group::default();
-    let mut acc = [0.0; LANES];
-    let mut acc_min = [0.0; LANES];
-    for (bytes, ((q, &act_scale), sums)) in row.chunks(group_bytes).zip(acts) {
+    let (mut acc, mut second) = (0.0, 0.0);
+    let mut digits = x.second().iter().peekable();
+    for (g, bytes) in row.chunks(group_bytes).enumerate() {
         unpack_group(ty, bytes, &mut group)?;
-        add_group(form, &group, q, act_scale, &mut acc);
-        if form.has_min {
-            for ((acc, min), sum) in acc_min.iter_mut().zip(group.min).zip(sums) {
-                *acc = (min * sum).mul_add(act_scale, *acc);
+        for u in 0..group.len / UNIT_LEN {
+            let weights = UnitOfGroup { form, group: &group, u };
+            let unit = g * UNITS + u;
+            if form.wide {
+                let x = &x.wide()[unit];
+                acc = weights.add(&x.q, x.scale, acc);
+                continue;
+            }
+            let x = &x.narrow()[unit];
+            acc = weights.add(&x.q, x.scale, acc);
+            if form.has_min {
+                acc = group.min[u].mul_add(x.sum, acc);
+            }
+            if let Some(digit) = digits.next_if(|digit| digit.unit == unit) {
+                second = weights.add(&digit.q, digit.scale, second);
             }
         }
     }
-    if form.has_min {
-        for (acc, acc_min) in acc.iter_mut().zip(acc_min) {
-            *acc += acc_min;
-        }
-    }
-    Ok(fold(acc))
+    Ok(acc + second)
 }
 
-fn add_group(form: IntegerForm, group: &Group, q: &[i16], act_scale: f32, acc: &mut [f32; LANES]) {
-    if form.sub_block == GROUP_LEN {
-        let scale = group.scale[0] * act_scale;
-        for (acc, isum) in acc.iter_mut().zip(lane_sums(&group.w[..group.len], q)) {
-            *acc = (isum as f32).mul_add(scale, *acc);
-        }
-        return;
-    }
-    let mut inner = [0.0; LANES];
-    let sub_blocks = group.w[..group.len].chunks_exact(form.sub_block).zip(q.chunks_exact(form.sub_block));
-    for ((w, q), scale) in sub_blocks.zip(group.scale) {
-        for (inner, isum) in inner.iter_mut().zip(lane_sums(w, q)) {
-            *inner = (isum as f32).mul_add(scale, *inner);
-        }
-    }
-    for (acc, inner) in acc.iter_mut().zip(inner) {
-        *acc = inner.mul_add(act_scale, *acc);
-    }
+/// A unit of a group of weights.
+struct UnitOfGroup<'a> {
+    form: IntegerForm,
+    group: &'a Group,
+    u: usize,
 }
 
-/// The exact sum of `w * q` for each lane; it fits by the choice of [`crate::MAX_ACTIVATION`].
-fn lane_sums(w: &[i16], q: &[i16]) -> [i32; LANES] {
-    let mut sums = [0; LANES];
-    for (e, (&w, &q)) in w.iter().zip(q).enumerate() {
-        sums[e % 16 / 2] += i32::from(w) * i32::from(q);
+impl UnitOfGroup<'_> {
+    /// `acc` and the products with `q * x_scale`.
+    fn add<Q: Copy + Into<i32>>(&self, q: &[Q; UNIT_LEN], x_scale: f32, acc: f32) -> f32 {
+        let Self { form: IntegerForm { sub_block, .. }, group, u } = *self;
+        let w = group.w[u * UNIT_LEN..][..UNIT_LEN].chunks_exact(sub_block);
+        let scale = &group.scale[u * UNIT_LEN / sub_block..];
+        w.zip(q.chunks_exact(sub_block)).zip(scale).fold(acc, |acc, ((w, q), scale)| {
+            let isum: i32 = w.iter().zip(q).map(|(&w, &q)| i32::from(w) * q.into()).sum();
+            (isum as f32).mul_add(scale * x_scale, acc)
+        })
     }
-    sums
 }

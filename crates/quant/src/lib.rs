@@ -9,25 +9,25 @@
 //! [`float`] for F32, F16 and BF16. Every kernel in every instruction set returns the bits that [`dot_integer`]
 //! and [`dot_float`] return.
 //!
-//! | type | elements per scale | `w` | `scale` | `min`, per 32 |
-//! | --- | --- | --- | --- | --- |
-//! | `Q8_0` | 32 | `q` | `d` | |
-//! | `Q4_0` | 32 | `q - 8` | `d` | |
-//! | `Q4_1` | 32 | `q` | `d` | `m` |
-//! | `Q5_0` | 32 | `q - 16` | `d` | |
-//! | `Q5_1` | 32 | `q` | `d` | `m` |
-//! | `IQ4_NL` | 32 | `IQ4_VALUES[code]` | `d` | |
-//! | MXFP4 | 32 | `E2M1_DOUBLED[code]` | `2^(e - 128)` | |
-//! | NVFP4 | 16 | `E2M1_DOUBLED[code]` | `e4m3(d) / 2` | |
-//! | `Q4_K`, `Q5_K` | 256 | `sc * q` | `d` | `-(dmin * mn)` |
-//! | `Q6_K` | 256 | `sc * (q - 32)` | `d` | |
-//! | `IQ4_XS` | 256 | `(s - 32) * IQ4_VALUES[code]` | `d` | |
+//! | type | elements per scale | `w` | `scale` | `min`, per 32 | activations |
+//! | --- | --- | --- | --- | --- | --- |
+//! | `Q8_0` | 32 | `q` | `d` | | wide |
+//! | `Q4_0` | 32 | `q - 8` | `d` | | narrow |
+//! | `Q4_1` | 32 | `q` | `d` | `m` | narrow |
+//! | `Q5_0` | 32 | `q - 16` | `d` | | narrow |
+//! | `Q5_1` | 32 | `q` | `d` | `m` | narrow |
+//! | `IQ4_NL` | 32 | `IQ4_VALUES[code]` | `d` | | wide |
+//! | MXFP4 | 32 | `E2M1_DOUBLED[code]` | `2^(e - 128)` | | narrow |
+//! | NVFP4 | 16 | `E2M1_DOUBLED[code]` | `e4m3(d) / 2` | | narrow |
+//! | `Q4_K`, `Q5_K` | 32 | `q` | `d * sc` | `-(dmin * mn)` | narrow |
+//! | `Q6_K` | 32 | `sc * (q - 32)` | `d` | | narrow |
+//! | `IQ4_XS` | 32 | `IQ4_VALUES[code]` | `d * (s - 32)` | | wide |
 //!
-//! `w * scale` is exact in f32 for each of them, and `w * scale + min`, rounded once, is the
+//! `scale` and `w * scale` are exact in f32 for each of them, and `w * scale + min`, rounded once, is the
 //! decoded value (a zero may differ in sign).
 #![forbid(unsafe_code)]
 
-mod activations;
+pub mod activations;
 pub mod blocks;
 mod error;
 pub mod float;
@@ -36,7 +36,7 @@ mod rows;
 mod scan;
 mod types;
 
-pub use activations::{Activations, ActivationsView, MAX_ACTIVATION, quantize_activations};
+pub use activations::{Activations, quantize_activations};
 pub use error::QuantError;
 pub use float::{dot_float, fold};
 pub use integer::{Group, IntegerForm, dot_integer, integer_form, unpack_group};
@@ -44,11 +44,11 @@ pub use rows::{decode_row, encode_row};
 pub use scan::{NotFinite, first_not_finite};
 pub use types::WeightType;
 
-/// Elements of a group: one activation scale, and at most one weight scale outside the integers.
+/// Elements of a group: the longest block, of which all others are a part.
 pub const GROUP_LEN: usize = 256;
 
-/// Elements that share an activation sum, and a minimum of the weights.
-pub const SUM_LEN: usize = 32;
+/// Elements of a unit: they share an activation scale, and a minimum of the weights.
+pub const UNIT_LEN: usize = 32;
 
-/// Lanes of every sum of products.
+/// Lanes of the sums of float products.
 pub const LANES: usize = 8;

@@ -3,6 +3,7 @@
 //! Everything between [`Ints::enter`] and an operation has to be inlined, or the operations would become calls: mark
 //! generic kernel code `#[inline(always)]`, and keep vectors out of closures.
 
+use crate::arch::quads::Quads;
 use crate::arch::simd::Simd;
 use crate::caps::Tier;
 
@@ -29,28 +30,34 @@ pub(crate) trait Ints: Simd {
     fn widen_u8(self, x: &[u8; 16]) -> Self::H;
     /// Sixteen signed bytes.
     fn widen_i8(self, x: &[i8; 16]) -> Self::H;
-    /// The low halves of eight bytes in lanes 0 to 7, their high halves in lanes 8 to 15.
-    fn nibbles(self, x: [u8; 8]) -> Self::H;
-    /// Sixteen unsigned bytes, eight from each word, the lowest first.
-    fn widen_words(self, low: u64, high: u64) -> Self::H;
-    /// All ones in lane `i` where bit `i` is set, the low byte first, otherwise zero.
-    fn mask_of_bits(self, bits: [u8; 2]) -> Self::H;
     /// `table[index]` in each lane; indices are 0 to 15.
-    fn lookup(self, table: &[i8; 16], index: Self::H) -> Self::H;
+    fn lookup_i16(self, table: &[i8; 16], index: Self::H) -> Self::H;
     /// `a & b`.
     fn and_i16(self, a: Self::H, b: Self::H) -> Self::H;
-    /// `!a & b`.
-    fn and_not_i16(self, a: Self::H, b: Self::H) -> Self::H;
-    /// `a | b`.
-    fn or_i16(self, a: Self::H, b: Self::H) -> Self::H;
     /// `x >> n`, zeros coming in; `n` is below 16.
     fn shr_i16(self, x: Self::H, n: usize) -> Self::H;
-    /// `x << n`; `n` is below 16.
-    fn shl_i16(self, x: Self::H, n: usize) -> Self::H;
-    /// `a - b`, wrapping.
-    fn sub_i16(self, a: Self::H, b: Self::H) -> Self::H;
     /// `a * b`, the low half.
     fn mul_i16(self, a: Self::H, b: Self::H) -> Self::H;
+    /// Lanes `2l` and `2l + 1` are `pair`.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "a broadcast takes it from memory")]
+    fn splat_pair(self, pair: &[i16; 2]) -> Self::H;
+    /// Lanes `2r` and `2r + 1` of result `j` are lanes `2j` and `2j + 1` of `rows[r]`.
+    #[inline(always)]
+    fn transpose_pairs(self, rows: [Self::H; 8]) -> [Self::H; 8] {
+        let mut from = [[0; 16]; 8];
+        for r in 0..8 {
+            self.store_i16(rows[r], &mut from[r]);
+        }
+        let mut to = [self.splat_i16(0); 8];
+        for j in 0..8 {
+            let mut pairs = [0; 16];
+            for r in 0..8 {
+                pairs[2 * r..][..2].copy_from_slice(&from[r][2 * j..][..2]);
+            }
+            to[j] = self.load_i16(&pairs);
+        }
+        to
+    }
 
     /// `acc[l] + a[2l] * b[2l] + a[2l + 1] * b[2l + 1]`, wrapping.
     fn dot(self, acc: Self::I, a: Self::H, b: Self::H) -> Self::I;
@@ -60,22 +67,18 @@ pub(crate) trait Ints: Simd {
     fn fold_max(self, x: Self::I) -> i32;
     /// The sum of the lanes, wrapping.
     fn fold_add(self, x: Self::I) -> i32;
+    /// Lane `r` is the sum of the lanes of `rows[r]`, wrapping.
+    fn fold_rows(self, rows: [Self::I; 8]) -> Self::I;
     /// Lanes 0 to 7 from `low` and 8 to 15 from `high`, whose values are in the range of i16.
     fn narrow(self, low: Self::I, high: Self::I) -> Self::H;
+    /// The lanes of four vectors in order, whose values are in the range of i8.
+    fn store_i8(self, x: [Self::I; 4], out: &mut [i8; 32]);
     /// The nearest f32, ties to even.
     fn to_f32(self, x: Self::I) -> Self::F;
     /// The nearest integer, ties to even, of values in the range of i32.
     fn round(self, x: Self::F) -> Self::I;
     /// The f32 values of eight bfloat16; exact.
     fn load_bf16(self, x: &[u16; 8]) -> Self::F;
-    /// The f32 values of eight unsigned bytes, the lowest first.
-    fn bytes_to_f32(self, bytes: u64) -> Self::F;
-    /// The f32 value of a half; exact.
-    fn half(self, bits: u16) -> f32;
-    /// The f32 values of the halves in the low 16 bits of each word; exact.
-    fn low_halves(self, words: &[u32; 8]) -> Self::F;
-    /// The f32 values of the halves in the low and in the high 16 bits of each word; exact.
-    fn both_halves(self, words: &[u32; 8]) -> (Self::F, Self::F);
     /// [`fold`](Simd::fold) of four vectors at once.
     #[inline(always)]
     fn fold4(self, v: [Self::F; 4]) -> [f32; 4] {
@@ -90,7 +93,7 @@ pub(crate) trait Kernel {
     type Output;
 
     /// The work; implementations are `#[inline(always)]`.
-    fn run<S: Ints>(self, s: S) -> Self::Output;
+    fn run<S: Quads>(self, s: S) -> Self::Output;
 }
 
 impl Tier {

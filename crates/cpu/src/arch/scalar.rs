@@ -1,4 +1,5 @@
 //! The portable tier.
 
 mod ints;
+mod quads;
 mod simd;

@@ -9,7 +9,7 @@ use super::{TASK_LEN, gains};
 use crate::caps::Tier;
 use crate::norm::rms_norm;
 use crate::pool::{Disjoint, Pool};
-use crate::product::{Activations, Band, Scratch, WeightRows, product_float, product_integer};
+use crate::product::{Activations, Band, Forms, Scratch, WeightRows, product_float, product_integer};
 
 /// Bands for each thread: enough that threads of unequal speed end together.
 const BANDS_PER_THREAD: usize = 4;
@@ -70,10 +70,11 @@ impl Products {
         norm: Option<Norm<'_>>,
         weights: impl IntoIterator<Item = Matrix<'w>>,
     ) {
-        let (mut any_integer, mut any_float) = (false, false);
+        let (mut forms, mut any_float) = (Forms::default(), false);
         for weight in weights {
-            let is_integer = muser_quant::integer_form(weight.ty()).is_some();
-            (any_integer, any_float) = (any_integer || is_integer, any_float || !is_integer);
+            let needed = Forms::of([weight.ty()]);
+            forms = Forms { narrow: forms.narrow || needed.narrow, wide: forms.wide || needed.wide };
+            any_float |= !needed.any();
         }
         let (n, width) = (x.n(), x.width());
         let rows_each = (TASK_LEN / width).max(1);
@@ -88,8 +89,8 @@ impl Products {
                 }
             });
         }
-        if any_integer {
-            let activations = self.activations.resize(n, width);
+        if forms.any() {
+            let activations = self.activations.resize(n, width, forms);
             pool.run_with(&mut self.workers, n_task, |task, worker| {
                 grow(&mut worker.row, width);
                 let normed = &mut worker.row[..width];

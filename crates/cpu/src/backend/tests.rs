@@ -107,10 +107,11 @@ type Run = fn(&Fixture, &mut dyn Backend, Part) -> Vec<f32>;
 /// Greatest error of an operation against the reference, as a share of the root mean square of its output. Only the order
 /// of sums differs, the last places of functions, and in what follows a product, the rounding of activations.
 const FLOAT: f32 = 2.0e-5;
-/// Quantised activations are rounded to 15 bits of the greatest value in their group. That is up to eight standard
-/// deviations here, which makes the error of a value, and of a product relative to its size, 1.4e-4 in the mean; a gate
-/// multiplies two products, and the greatest of some thousand errors is asked for.
-const QUANTIZED: f32 = 2.0e-3;
+/// Wide activations are rounded to 16 bits of the greatest value in their unit, which is at most three standard deviations
+/// here: half a step is 5e-5 of one. A gate multiplies two products, and the greatest of some thousand errors is asked for.
+const WIDE: f32 = 5.0e-4;
+/// Narrow ones are rounded to 8 bits, 256 times as coarse, or less for the units with a second digit.
+const NARROW: f32 = 0.1;
 
 /// Operations with weights of the fixture's type.
 const PRODUCTS: [(&str, Run); 5] = [
@@ -281,7 +282,11 @@ fn assert_near_the_reference(fixture: &Fixture, name: &str, run: Run, tolerance:
 fn products_are_near_the_reference_for_every_weight_type() {
     for ty in WeightType::ALL {
         let fixture = Fixture::new(ty);
-        let tolerance = if integer_form(ty).is_some() { QUANTIZED } else { FLOAT };
+        let tolerance = match integer_form(ty) {
+            None => FLOAT,
+            Some(form) if form.wide => WIDE,
+            Some(_) => NARROW,
+        };
         for (name, run) in PRODUCTS {
             assert_near_the_reference(&fixture, name, run, tolerance);
         }

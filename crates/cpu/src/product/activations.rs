@@ -1,36 +1,67 @@
-//! Activations as 16-bit integers: see [`muser_quant::quantize_activations`] for their meaning.
+//! Rows of quantised activations: see [`muser_quant::activations`] for their meaning.
 
-use muser_quant::MAX_ACTIVATION;
+use muser_quant::activations::n_second;
+use muser_quant::{UNIT_LEN, WeightType, integer_form};
 
-use super::UNITS;
-use crate::arch::ints::{Ints, Kernel};
+use super::quantize::{QuantizeNarrow, QuantizeWide};
 use crate::caps::Tier;
 use crate::pool::Disjoint;
 
-/// Elements of a unit.
-const UNIT_LEN: usize = 32;
-
-/// Elements of a group.
-const GROUP_LEN: usize = UNITS * UNIT_LEN;
-
-/// Below this magnitude a group is all zeros.
-const TINY: f32 = 1e-30;
-
-/// Thirty-two quantised activations.
-pub(crate) type Unit = [[i16; 16]; 2];
-
-/// A group of quantised activations. A row's last group may have fewer units; what lies in the others is unspecified.
+/// Thirty-two activations of 8 bits, or their second digit.
 #[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct ActivationGroup {
-    pub units: [Unit; UNITS],
-    /// The sum of each unit; for one that the row lacks -0, whose product with a minimum of +0 changes no sum.
-    pub sums: [f32; UNITS],
+#[repr(C, align(16))]
+pub(crate) struct NarrowUnit {
+    pub q: [[i8; 4]; 8],
+    pub scale: f32,
+    /// What the minimum of 32 weights is multiplied with.
+    pub sum: f32,
+    /// The sums of the first and of the second sixteen integers.
+    pub halves: [i16; 2],
+    /// The unit's place in the row.
+    pub unit: u32,
+}
+
+impl NarrowUnit {
+    pub(super) const ZERO: Self = Self { q: [[0; 4]; 8], scale: 0.0, sum: 0.0, halves: [0; 2], unit: 0 };
+}
+
+/// Thirty-two activations of 16 bits.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct WideUnit {
+    pub q: [[i16; 2]; 16],
     pub scale: f32,
 }
 
-impl ActivationGroup {
-    const EMPTY: Self = Self { units: [[[0; 16]; 2]; UNITS], sums: [0.0; UNITS], scale: 0.0 };
+impl WideUnit {
+    pub(super) const ZERO: Self = Self { q: [[0; 2]; 16], scale: 0.0 };
+}
+
+/// Which of the two forms of activations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// 8 bits, some units with a second digit.
+    pub narrow: bool,
+    /// 16 bits.
+    pub wide: bool,
+}
+
+impl Forms {
+    /// Both.
+    pub const BOTH: Self = Self { narrow: true, wide: true };
+
+    /// What products with weights of these types need. Float types need neither.
+    pub fn of(types: impl IntoIterator<Item = WeightType>) -> Self {
+        types.into_iter().filter_map(integer_form).fold(Self::default(), |forms, form| Self {
+            narrow: forms.narrow || !form.wide,
+            wide: forms.wide || form.wide,
+        })
+    }
+
+    /// Whether there is any.
+    pub fn any(self) -> bool {
+        self.narrow || self.wide
+    }
 }
 
 /// Rows of quantised activations. Keep one and reuse it: it only ever grows.
@@ -38,7 +69,12 @@ impl ActivationGroup {
 pub struct Activations {
     n: usize,
     k: usize,
-    groups: Vec<ActivationGroup>, // (n, n_group)
+    forms: Forms,
+    narrow: Vec<NarrowUnit>, // (n, n_unit)
+    second: Vec<NarrowUnit>, // (n, n_second)
+    wide: Vec<WideUnit>,     // (n, n_unit)
+    /// The bits of each unit's greatest magnitude.
+    greatest: Vec<u32>, // (n, n_unit)
 }
 
 impl Activations {
@@ -51,9 +87,9 @@ impl Activations {
     ///
     /// # Panics
     /// When `k` is no multiple of 32, or `x` no whole number of rows.
-    pub fn quantize(&mut self, tier: Tier, x: &[f32], k: usize) {
+    pub fn quantize(&mut self, tier: Tier, x: &[f32], k: usize, forms: Forms) {
         assert!(k > 0 && x.len().is_multiple_of(k), "{} values are no rows of {k}", x.len());
-        let rows = self.resize(x.len() / k, k);
+        let rows = self.resize(x.len() / k, k, forms);
         for (row, x) in x.chunks_exact(k).enumerate() {
             // SAFETY: no other call is running.
             unsafe { rows.quantize(tier, row, x) };
@@ -65,14 +101,27 @@ impl Activations {
     ///
     /// # Panics
     /// When `k` is no multiple of 32.
-    pub fn resize(&mut self, n: usize, k: usize) -> ActivationRows<'_> {
+    pub fn resize(&mut self, n: usize, k: usize, forms: Forms) -> ActivationRows<'_> {
         assert!(k.is_multiple_of(UNIT_LEN), "rows of {k} values are no whole number of units of {UNIT_LEN}");
-        (self.n, self.k) = (n, k);
-        let len = n * self.n_group();
-        if self.groups.len() < len {
-            self.groups.resize(len, ActivationGroup::EMPTY);
+        (self.n, self.k, self.forms) = (n, k, forms);
+        let n_unit = k / UNIT_LEN;
+        if forms.narrow {
+            grow(&mut self.narrow, n * n_unit, NarrowUnit::ZERO);
+            grow(&mut self.second, n * n_second(n_unit), NarrowUnit::ZERO);
+            grow(&mut self.greatest, n * n_unit, 0);
         }
-        ActivationRows { n, k, groups: Disjoint::new(&mut self.groups) }
+        if forms.wide {
+            grow(&mut self.wide, n * n_unit, WideUnit::ZERO);
+        }
+        ActivationRows {
+            n,
+            k,
+            forms,
+            narrow: Disjoint::new(&mut self.narrow),
+            second: Disjoint::new(&mut self.second),
+            wide: Disjoint::new(&mut self.wide),
+            greatest: Disjoint::new(&mut self.greatest),
+        }
     }
 
     /// Number of rows.
@@ -85,19 +134,67 @@ impl Activations {
         self.k
     }
 
-    /// Groups in a row.
-    pub(crate) fn n_group(&self) -> usize {
-        self.k.div_ceil(GROUP_LEN)
+    /// The forms that the rows were quantised to.
+    pub fn forms(&self) -> Forms {
+        self.forms
     }
 
-    /// Units in the last group of a row.
-    pub(crate) fn last_units(&self) -> usize {
-        self.k / UNIT_LEN - (self.n_group().max(1) - 1) * UNITS
+    /// Units in a row.
+    pub(crate) fn n_unit(&self) -> usize {
+        self.k / UNIT_LEN
+    }
+}
+
+fn grow<T: Copy>(items: &mut Vec<T>, len: usize, fill: T) {
+    if items.len() < len {
+        items.resize(len, fill);
+    }
+}
+
+/// A form of activations as the kernels read it.
+pub(crate) trait ActivationUnit: Sized {
+    /// The units of a row. // `(n_unit)`
+    fn row(x: &Activations, row: usize) -> &[Self];
+
+    /// The second digits of a row, ascending; none for a form without them. // `(n_second)`
+    fn second(x: &Activations, row: usize) -> &[Self];
+
+    /// The unit's place in the row; of no meaning for a form without second digits.
+    fn unit(&self) -> usize;
+}
+
+impl ActivationUnit for NarrowUnit {
+    #[inline(always)]
+    fn row(x: &Activations, row: usize) -> &[Self] {
+        &x.narrow[row * x.n_unit()..][..x.n_unit()]
     }
 
-    /// Rows from `first` on. // `(n, n_group)`
-    pub(crate) fn rows(&self, first: usize, n: usize) -> &[ActivationGroup] {
-        &self.groups[first * self.n_group()..(first + n) * self.n_group()]
+    #[inline(always)]
+    fn second(x: &Activations, row: usize) -> &[Self] {
+        let n = n_second(x.n_unit());
+        &x.second[row * n..][..n]
+    }
+
+    #[inline(always)]
+    fn unit(&self) -> usize {
+        self.unit as usize
+    }
+}
+
+impl ActivationUnit for WideUnit {
+    #[inline(always)]
+    fn row(x: &Activations, row: usize) -> &[Self] {
+        &x.wide[row * x.n_unit()..][..x.n_unit()]
+    }
+
+    #[inline(always)]
+    fn second(_: &Activations, _: usize) -> &[Self] {
+        &[]
+    }
+
+    #[inline(always)]
+    fn unit(&self) -> usize {
+        0
     }
 }
 
@@ -105,7 +202,11 @@ impl Activations {
 pub struct ActivationRows<'a> {
     n: usize,
     k: usize,
-    groups: Disjoint<'a, ActivationGroup>,
+    forms: Forms,
+    narrow: Disjoint<'a, NarrowUnit>,
+    second: Disjoint<'a, NarrowUnit>,
+    wide: Disjoint<'a, WideUnit>,
+    greatest: Disjoint<'a, u32>,
 }
 
 impl ActivationRows<'_> {
@@ -119,74 +220,22 @@ impl ActivationRows<'_> {
     pub unsafe fn quantize(&self, tier: Tier, row: usize, x: &[f32]) {
         assert!(row < self.n, "row {row} of {}", self.n);
         assert!(x.len() == self.k, "{} values for a row of {}", x.len(), self.k);
-        let n_group = self.k.div_ceil(GROUP_LEN);
-        // SAFETY: the ranges of different rows do not meet, and the caller promises that this row is not in use.
-        let groups = unsafe { self.groups.slice(row * n_group..(row + 1) * n_group) };
-        tier.run(Quantize { x: x.as_chunks().0, groups });
-    }
-}
-
-struct Quantize<'a> {
-    x: &'a [[f32; UNIT_LEN]],
-    groups: &'a mut [ActivationGroup],
-}
-
-impl Kernel for Quantize<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Ints>(self, s: S) {
-        for (x, group) in self.x.chunks(UNITS).zip(self.groups) {
-            let inv;
-            (group.scale, inv) = group_scale(greatest(s, x));
-            group.sums = [-0.0; UNITS];
-            for ((x, unit), sum) in x.iter().zip(&mut group.units).zip(&mut group.sums) {
-                *sum = quantize_unit(s, x, inv, unit) as f32;
-            }
+        let x = x.as_chunks::<UNIT_LEN>().0;
+        let of_row = |n: usize| row * n..(row + 1) * n;
+        let (units, seconds) = (of_row(x.len()), of_row(n_second(x.len())));
+        if self.forms.narrow {
+            // SAFETY: the ranges of different rows do not meet, and the caller promises that this row is not in use.
+            let narrow = unsafe { self.narrow.slice(units.clone()) };
+            // SAFETY: as above.
+            let second = unsafe { self.second.slice(seconds) };
+            // SAFETY: as above.
+            let greatest = unsafe { self.greatest.slice(units.clone()) };
+            tier.run(QuantizeNarrow { x, narrow, second, greatest });
+        }
+        if self.forms.wide {
+            // SAFETY: as above.
+            let wide = unsafe { self.wide.slice(units) };
+            tier.run(QuantizeWide { x, wide });
         }
     }
-}
-
-/// The greatest magnitude, compared by bits so that not-a-number wins.
-#[inline(always)]
-fn greatest<S: Ints>(s: S, x: &[[f32; UNIT_LEN]]) -> f32 {
-    let magnitude = s.splat_int(0x7fff_ffff);
-    let mut greatest = s.splat_int(0);
-    for lanes in x.as_flattened().as_chunks().0 {
-        greatest = s.max_int(greatest, s.and(s.to_bits(s.load(lanes)), magnitude));
-    }
-    f32::from_bits(s.fold_max(greatest).cast_unsigned())
-}
-
-/// The scale of a group, and the factor that quantises it; zero where all integers are zero.
-#[inline(always)]
-fn group_scale(greatest: f32) -> (f32, f32) {
-    let max = f32::from(MAX_ACTIVATION);
-    if !greatest.is_finite() {
-        (f32::NAN, 0.0)
-    } else if greatest < TINY {
-        (0.0, 0.0)
-    } else {
-        (greatest / max, max / greatest)
-    }
-}
-
-/// Writes the integers of a unit and returns their sum. No product exceeds 16383 by more than rounding, so they need no
-/// limit.
-#[inline(always)]
-fn quantize_unit<S: Ints>(s: S, x: &[f32; UNIT_LEN], inv: f32, unit: &mut Unit) -> i32 {
-    if inv == 0.0 {
-        // Not by multiplying: an infinite value times zero is not a number.
-        *unit = [[0; 16]; 2];
-        return 0;
-    }
-    let inv = s.splat(inv);
-    let mut sum = s.splat_int(0);
-    for (x, q) in x.as_chunks::<16>().0.iter().zip(unit) {
-        let [low, high] = x.as_chunks().0 else { continue };
-        let narrow = s.narrow(s.round(s.mul(s.load(low), inv)), s.round(s.mul(s.load(high), inv)));
-        sum = s.dot(sum, narrow, s.splat_i16(1));
-        s.store_i16(narrow, q);
-    }
-    s.fold_add(sum)
 }

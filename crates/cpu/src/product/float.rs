@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::band::Band;
 use crate::arch::ints::{Ints, Kernel};
+use crate::arch::quads::Quads;
 
 /// Elements that are multiplied at once.
 const LANES: usize = 8;
@@ -88,7 +89,7 @@ impl<F: FloatFormat> Kernel for Decode<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Ints>(self, s: S) {
+    fn run<S: Quads>(self, s: S) {
         for (r, row) in self.rows.into_iter().enumerate() {
             for (i, to) in self.vectors.iter_mut().enumerate() {
                 s.store(F::load(s, &vector(row, self.first + i)), &mut to[r]);
@@ -118,7 +119,7 @@ impl Kernel for Multiply<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Ints>(mut self, s: S) {
+    fn run<S: Quads>(mut self, s: S) {
         let n_token = self.sums.len();
         let whole = n_token - n_token % TOKENS;
         for token in (0..whole).step_by(TOKENS) {
@@ -205,7 +206,7 @@ impl<F: FloatFormat> Kernel for Stream<'_, '_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Ints>(mut self, s: S) {
+    fn run<S: Quads>(mut self, s: S) {
         let whole = self.n_row - self.n_row % ROWS;
         for row in (0..whole).step_by(ROWS) {
             self.rows::<S, ROWS>(s, row);

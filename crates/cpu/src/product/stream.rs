@@ -1,206 +1,96 @@
-//! Products with few activation rows: each weight byte is read once and used from registers.
+//! Products with one activation row: each weight byte is read once, from where the file has it.
 #![expect(
     clippy::needless_range_loop,
     reason = "indices run over several arrays, and iterators would put vectors into closures"
 )]
 
-use std::ops::Range;
+use zerocopy::FromZeros;
 
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-use super::UNITS;
-use super::activations::{ActivationGroup, Activations};
+use super::activations::{ActivationUnit, Activations};
 use super::band::Band;
-use super::format::{Format, Head};
-use super::group::{Sums, WeightGroup, add_group};
-use crate::arch::ints::{Ints, Kernel};
+use super::format::Format;
+use super::unit::{Multiply, Sums};
+use crate::arch::ints::Kernel;
+use crate::arch::quads::Quads;
 
-/// Weight rows that share the loads of activations and hide each other's latencies.
-const ROWS: usize = 2;
+/// Weight rows whose sums are the lanes of a register.
+const ROWS: usize = 8;
 
-/// How far ahead of what is being read to ask for weights.
-const AHEAD_BYTES: usize = 2048;
+/// The activations that a format's products take.
+type X<F> = <<F as Format>::Unit as Multiply>::X;
 
-/// Multiplies weight rows with `T` activation rows.
-pub(crate) struct Stream<'a, 'b, F: Format, const T: usize> {
+/// Multiplies weight rows with one activation row.
+pub(crate) struct Stream<'a, 'b, F: Format> {
     pub weights: &'a [F::Block], // (n_row, n_block)
-    pub n_block: usize,
-    /// The rows to multiply, of the weights and of `out`.
-    pub rows: Range<usize>,
     pub x: &'a Activations,
-    /// The activation rows, which may repeat.
-    pub tokens: [usize; T],
+    pub token: usize,
     pub out: &'a mut Band<'b>,
 }
 
-/// One group of a weight row as it is stored.
-struct StoredGroup<'a, S: Ints, F: Format> {
-    group: &'a F::Group,
-    head: F::Head<S>,
-}
-
-impl<'a, S: Ints, F: Format> StoredGroup<'a, S, F> {
-    #[inline(always)]
-    fn new(s: S, group: &'a F::Group, n_unit: usize) -> Self {
-        let head = F::head(s, group);
-        Self { group, head: if n_unit < UNITS { head.shortened(s, n_unit) } else { head } }
-    }
-}
-
-impl<S: Ints, F: Format> Clone for StoredGroup<'_, S, F> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<S: Ints, F: Format> Copy for StoredGroup<'_, S, F> {}
-
-impl<S: Ints, F: Format> WeightGroup<S> for &StoredGroup<'_, S, F> {
-    type Form = F::Form;
-
-    const UNROLLED: bool = true;
-
-    #[inline(always)]
-    fn unit(self, s: S, u: usize) -> [S::H; 2] {
-        F::unit(s, self.group, &self.head, u)
-    }
-
-    #[inline(always)]
-    fn scale(self, i: usize) -> f32 {
-        self.head.scale(i)
-    }
-
-    #[inline(always)]
-    fn min(self, _: S) -> S::F {
-        self.head.min()
-    }
-}
-
-impl<F: Format, const T: usize> Kernel for Stream<'_, '_, F, T> {
+impl<F: Format> Kernel for Stream<'_, '_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Ints>(mut self, s: S) {
-        for row in self.rows.clone().step_by(ROWS) {
-            self.rows(s, row);
+    fn run<S: Quads>(mut self, s: S) {
+        // Once for all, as making it costs something and a unit is written as a whole.
+        let mut chunk = F::Chunk::new_zeroed();
+        for row in (0..self.out.n_row()).step_by(ROWS) {
+            self.rows(s, row, &mut chunk);
         }
     }
 }
 
-impl<F: Format, const T: usize> Stream<'_, '_, F, T> {
+impl<F: Format> Stream<'_, '_, F> {
     /// The products of [`ROWS`] rows from `row` on. After the last row, it is repeated.
     #[inline(always)]
-    fn rows<S: Ints>(&mut self, s: S, row: usize) {
-        let mut rows = [&self.weights[row * self.n_block..]; ROWS];
-        for r in 1..ROWS {
-            rows[r] = &self.weights[(row + r).min(self.rows.end - 1) * self.n_block..];
+    fn rows<S: Quads>(&mut self, s: S, row: usize, units: &mut F::Chunk) {
+        let n_row = self.out.n_row();
+        let n_block = self.weights.len() / n_row;
+        let mut rows = [&self.weights[..0]; ROWS];
+        for r in 0..ROWS {
+            rows[r] = &self.weights[(row + r).min(n_row - 1) * n_block..][..n_block];
         }
-        let n_group = self.x.n_group();
-        let n_whole = self.n_block / F::BLOCKS;
-        let mut x = [self.x.rows(self.tokens[0], 1); T];
-        for t in 0..T {
-            x[t] = &self.x.rows(self.tokens[t], 1)[..n_group];
-        }
-        let mut sums = Sums::<S, ROWS, T>::new(s);
-
-        let mut whole = [groups::<F>(rows[0], n_whole); ROWS];
-        for r in 1..ROWS {
-            whole[r] = groups::<F>(rows[r], n_whole);
-        }
-        for g in 0..n_whole {
-            let groups = at(&whole, g);
-            for r in 0..ROWS {
-                prefetch(s, groups[r]);
+        let mut x = X::<F>::row(self.x, self.token).iter();
+        let mut second = X::<F>::second(self.x, self.token);
+        let mut acc: Sums<S, 1, 1> = [[s.splat(0.0)]];
+        let mut acc2 = acc;
+        let mut place = 0;
+        for b in 0..n_block {
+            prefetch(s, rows[0], b);
+            let mut blocks = [&rows[0][b]; ROWS];
+            for r in 1..ROWS {
+                blocks[r] = &rows[r][b];
             }
-            Self::group(s, groups, at(&x, g), UNITS, &mut sums);
-        }
-        if n_whole < n_group {
-            // What follows a short group does no harm: its scales are not used, and its minimums are removed. So groups are
-            // read in place as if they were whole, except where the weights end.
-            let mut padded;
-            let mut short = [None; ROWS];
-            for r in 0..ROWS {
-                short[r] = F::group(&rows[r][n_whole * F::BLOCKS..]);
-            }
-            let groups = if let Some(groups) = all(short) {
-                groups
-            } else {
-                padded = [F::Group::new_zeroed(); ROWS];
-                for r in 0..ROWS {
-                    let blocks = rows[r][n_whole * F::BLOCKS..self.n_block].as_bytes();
-                    padded[r].as_mut_bytes()[..blocks.len()].copy_from_slice(blocks);
+            let head = F::head(s, blocks);
+            for c in 0..F::CHUNKS {
+                F::unpack(s, blocks, &head, c, units.as_mut());
+                for (unit, x) in units.as_ref().iter().zip(&mut x) {
+                    F::Unit::add::<S, true, false, 1, 1>(s, &[[unit]], &[x], &mut acc);
+                    if let Some((digit, rest)) = second.split_first()
+                        && digit.unit() == place
+                    {
+                        F::Unit::add::<S, false, false, 1, 1>(s, &[[unit]], &[digit], &mut acc2);
+                        second = rest;
+                    }
+                    place += 1;
                 }
-                each(&padded)
-            };
-            Self::group(s, groups, at(&x, n_whole), self.x.last_units(), &mut sums);
+            }
         }
-
-        let end = self.rows.end.min(row + ROWS);
-        for t in 0..T {
-            sums.finish::<F::Form>(s, t, &mut self.out.token(self.tokens[t])[row..end]);
-        }
-    }
-
-    #[inline(always)]
-    fn group<S: Ints>(
-        s: S,
-        groups: [&F::Group; ROWS],
-        x: [&ActivationGroup; T],
-        n_unit: usize,
-        sums: &mut Sums<S, ROWS, T>,
-    ) {
-        let mut stored = [StoredGroup::<S, F>::new(s, groups[0], n_unit); ROWS];
-        for r in 1..ROWS {
-            stored[r] = StoredGroup::new(s, groups[r], n_unit);
-        }
-        add_group(s, each(&stored), x, n_unit, sums);
+        let mut y = [0.0; ROWS];
+        s.store(s.add(acc[0][0], acc2[0][0]), &mut y);
+        let out = &mut self.out.token(self.token)[row..n_row.min(row + ROWS)];
+        out.copy_from_slice(&y[..out.len()]);
     }
 }
 
-/// A reference to each.
+/// Asks for what lies ahead of block `b` of eight rows, as many bytes as they have there.
+///
+/// Rows lie one after the other, and so do the eight that follow. Asking for them in the order of memory, rather than for
+/// the next block of each, makes one stream of what would be eight.
 #[inline(always)]
-fn each<T, const R: usize>(items: &[T; R]) -> [&T; R] {
-    let mut each = [&items[0]; R];
-    for r in 1..R {
-        each[r] = &items[r];
-    }
-    each
-}
-
-/// All of them, if there are all.
-#[inline(always)]
-fn all<T: Copy, const R: usize>(items: [Option<T>; R]) -> Option<[T; R]> {
-    let mut all = [items[0]?; R];
-    for r in 1..R {
-        all[r] = items[r]?;
-    }
-    Some(all)
-}
-
-/// The `n` whole groups that a row starts with.
-#[inline(always)]
-fn groups<F: Format>(row: &[F::Block], n: usize) -> &[F::Group] {
-    match <[F::Group]>::ref_from_prefix_with_elems(row.as_bytes(), n) {
-        Ok((groups, _)) => groups,
-        Err(_) => &[],
-    }
-}
-
-/// Item `i` of each.
-#[inline(always)]
-fn at<'a, T, const N: usize>(items: &[&'a [T]; N], i: usize) -> [&'a T; N] {
-    let mut at = [&items[0][i]; N];
-    for n in 1..N {
-        at[n] = &items[n][i];
-    }
-    at
-}
-
-/// Asks for what lies ahead of a group, as many bytes as the group has.
-#[inline(always)]
-fn prefetch<S: Ints, G>(s: S, group: &G) {
-    for offset in (0..size_of::<G>()).step_by(64) {
-        s.prefetch(group, AHEAD_BYTES + offset);
+fn prefetch<S: Quads, B>(s: S, row: &[B], b: usize) {
+    let step = ROWS * size_of::<B>();
+    for offset in (0..step).step_by(64) {
+        s.prefetch(&row[0], ROWS * size_of_val(row) + b * step + offset);
     }
 }

@@ -1,13 +1,15 @@
 use std::ops::Range;
 
-use muser_quant::{GROUP_LEN, WeightType, dot_float, dot_integer, quantize_activations};
+use muser_quant::activations::n_second;
+use muser_quant::{UNIT_LEN, WeightType, dot_float, dot_integer, quantize_activations};
 
-use super::{Activations, Band, Scratch, WeightRows, product_float, product_integer};
+use super::activations::{ActivationUnit, NarrowUnit, WideUnit};
+use super::{Activations, Band, Forms, Scratch, WeightRows, product_float, product_integer};
 use crate::caps::Tier;
 use crate::pool::Disjoint;
 use crate::testing::Random;
 
-/// Row lengths: one block, whole groups, a short last group, several ranges of a tile; for float types also tails.
+/// Row lengths: one unit, fewer units than have a second digit among them, whole blocks of every type; for float types tails.
 const LENGTHS: [usize; 10] = [32, 64, 224, 256, 288, 576, 640, 1024, 1536, 2208];
 const FLOAT_LENGTHS: [usize; 10] = [1, 7, 8, 9, 33, 64, 576, 1024, 1031, 2050];
 const TOKENS: [usize; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33, 131];
@@ -39,8 +41,7 @@ impl Case {
         for x in self.x.chunks_exact(self.k) {
             let acts = quantize_activations(x);
             y.extend(self.bytes.chunks_exact(row_bytes).map(|row| {
-                let y =
-                    if self.is_integer() { dot_integer(self.ty, row, acts.view()) } else { dot_float(self.ty, row, x) };
+                let y = if self.is_integer() { dot_integer(self.ty, row, &acts) } else { dot_float(self.ty, row, x) };
                 y.unwrap()
             }));
         }
@@ -52,7 +53,7 @@ impl Case {
         let weights = WeightRows::new(self.ty, &self.bytes, self.n_row, self.k).unwrap();
         let mut acts = Activations::new();
         if self.is_integer() {
-            acts.quantize(tier, &self.x, self.k);
+            acts.quantize(tier, &self.x, self.k, Forms::of([self.ty]));
         }
         // Rows of an output may be further apart than there are rows.
         let stride = self.n_row + 3;
@@ -178,7 +179,7 @@ fn weights_at_any_address_give_the_same_bits() {
                     shifted.extend(&case.bytes);
                     let weights = WeightRows::new(ty, &shifted[shift..], 5, 512).unwrap();
                     let mut acts = Activations::new();
-                    acts.quantize(tier, &case.x, 512);
+                    acts.quantize(tier, &case.x, 512, Forms::BOTH);
                     let mut y = vec![0.0; n_token * 5];
                     let out = Disjoint::new(&mut y);
                     // SAFETY: there is one band.
@@ -257,46 +258,79 @@ fn activations_that_are_not_finite_are_not_hidden() {
     }
 }
 
+fn same(found: f32, expected: f32) -> bool {
+    found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan()
+}
+
+#[track_caller]
+fn assert_row_of_the_oracle(tier: Tier, acts: &Activations, row: usize, x: &[f32]) {
+    let name = tier.name();
+    let expected = quantize_activations(x);
+    let narrow = NarrowUnit::row(acts, row);
+    assert_eq!(narrow.len(), expected.narrow().len());
+    for (place, (found, expected)) in narrow.iter().zip(expected.narrow()).enumerate() {
+        assert_eq!(found.q.as_flattened(), expected.q, "{name} row {row}, unit {place}");
+        let sum = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum::<i16>();
+        assert_eq!(found.halves, [sum(&expected.q[..16]), sum(&expected.q[16..])]);
+        assert_eq!(found.unit(), place);
+        assert!(same(found.scale, expected.scale) && same(found.sum, expected.sum), "{name} row {row}, unit {place}");
+    }
+    let second = NarrowUnit::second(acts, row);
+    assert_eq!(second.len(), n_second(narrow.len()));
+    for (found, expected) in second.iter().zip(expected.second()) {
+        assert_eq!((found.unit(), found.q.as_flattened()), (expected.unit, &expected.q[..]), "{name} row {row}");
+        let sum = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum::<i16>();
+        assert_eq!(found.halves, [sum(&expected.q[..16]), sum(&expected.q[16..])]);
+        assert!(same(found.scale, expected.scale), "{name} row {row}, unit {}", found.unit());
+    }
+    for (found, expected) in WideUnit::row(acts, row).iter().zip(expected.wide()) {
+        assert_eq!(found.q.as_flattened(), expected.q, "{name} row {row}");
+        assert!(same(found.scale, expected.scale), "{name} row {row}");
+    }
+}
+
 #[test]
 fn quantised_activations_have_the_bits_of_the_oracle() {
     let random = &mut Random::new(7);
     for k in LENGTHS {
-        let mut x = random.normal(9 * k);
+        let mut x = random.normal(12 * k);
         for (row, factor) in [1.0, 1e30, 1e-29, 1e-31, f32::MIN_POSITIVE, 0.0].into_iter().enumerate() {
             x[row * k..][..k].iter_mut().for_each(|x| *x *= factor);
         }
-        // Ties between integers, and values that are not finite.
+        // Ties between integers, values that are not finite, and ties between units.
         for (i, x) in x[6 * k..][..k].iter_mut().enumerate() {
-            *x = if i % GROUP_LEN == 0 { 16383.0 } else { (i % GROUP_LEN) as f32 - 128.5 };
+            *x = if i % UNIT_LEN == 0 { 127.0 } else { (i % UNIT_LEN) as f32 - 15.5 };
         }
         x[7 * k + random.below(k)] = f32::NAN;
         x[8 * k + random.below(k)] = f32::NEG_INFINITY;
+        x[9 * k..][..k].fill(-0.3);
+        for (i, x) in x[10 * k..][..k].iter_mut().enumerate() {
+            *x = ((i / UNIT_LEN * 7 % 5) as f32 - 2.0) * 0.7;
+        }
         for tier in Tier::available() {
             let mut acts = Activations::new();
-            acts.quantize(tier, &random.normal(12 * 4096), 4096);
-            acts.quantize(tier, &x, k);
-            assert_eq!((acts.n(), acts.k()), (9, k));
+            acts.quantize(tier, &random.normal(12 * 4096), 4096, Forms::BOTH);
+            acts.quantize(tier, &x, k, Forms::BOTH);
+            assert_eq!((acts.n(), acts.k()), (12, k));
             for (row, x) in x.chunks_exact(k).enumerate() {
-                let expected = quantize_activations(x);
-                let expected = expected.view();
-                let groups = acts.rows(row, 1);
-                for (g, group) in groups.iter().enumerate() {
-                    let q = expected.q().chunks(GROUP_LEN).nth(g).unwrap();
-                    assert_eq!(&group.units.concat().concat()[..q.len()], q, "{} row {row}", tier.name());
-                    let (scale, expected_scale) = (group.scale, expected.scale()[g]);
-                    assert!(scale.to_bits() == expected_scale.to_bits() || scale.is_nan() && expected_scale.is_nan());
-                    let mut sums = expected.sums().chunks(8).nth(g).unwrap().to_vec();
-                    sums.resize(8, -0.0);
-                    assert_eq!(
-                        group.sums.map(f32::to_bits).to_vec(),
-                        sums.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
-                    );
-                }
-                let last = expected.q().len() - (groups.len() - 1) * GROUP_LEN;
-                assert_eq!(acts.last_units() * 32, last);
+                assert_row_of_the_oracle(tier, &acts, row, x);
             }
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "Q8_0 needs")]
+fn activations_without_the_form_that_weights_take_are_refused() {
+    let case = Case::new(&mut Random::new(8), WeightType::Q8_0, 64, 1, 1);
+    let mut acts = Activations::new();
+    acts.quantize(Tier::detect(), &case.x, 64, Forms::of([WeightType::Q4_0]));
+    let weights = WeightRows::new(case.ty, &case.bytes, 1, 64).unwrap();
+    let mut y = [0.0];
+    let out = Disjoint::new(&mut y);
+    // SAFETY: there is one band.
+    let mut band = unsafe { Band::new(&out, 1, 0..1, 0..1) };
+    product_integer(Tier::detect(), weights, &acts, &mut band, &mut Scratch::new());
 }
 
 #[test]

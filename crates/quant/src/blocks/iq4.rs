@@ -99,13 +99,15 @@ impl Block for BlockIq4Xs {
 }
 
 impl IntegerBlock for BlockIq4Xs {
-    const SUB_BLOCK: usize = 256;
+    const SUB_BLOCK: usize = 32;
 
     fn unpack(&self, out: &mut Unpacked<'_>) {
-        out.scale[0] = self.d.to_f32();
-        for ((w, qs), scale) in out.w.chunks_exact_mut(32).zip(&self.qs).zip(self.scales()) {
+        for (scale, s) in out.scale.iter_mut().zip(self.scales()) {
+            *scale = self.d.to_f32() * f32::from(s);
+        }
+        for (w, qs) in out.w.chunks_exact_mut(32).zip(&self.qs) {
             for (w, code) in w.iter_mut().zip(codes4(qs)) {
-                *w = value(code) * i16::from(scale);
+                *w = value(code);
             }
         }
     }

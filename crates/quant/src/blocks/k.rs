@@ -97,7 +97,7 @@ impl BlockQ4K {
 }
 
 impl IntegerBlock for BlockQ4K {
-    const SUB_BLOCK: usize = 256;
+    const SUB_BLOCK: usize = 32;
 
     fn unpack(&self, out: &mut Unpacked<'_>) {
         unpack_with_mins(self.d, self.dmin, &self.scales, &self.codes(), out);
@@ -126,7 +126,7 @@ impl BlockQ5K {
 }
 
 impl IntegerBlock for BlockQ5K {
-    const SUB_BLOCK: usize = 256;
+    const SUB_BLOCK: usize = 32;
 
     fn unpack(&self, out: &mut Unpacked<'_>) {
         unpack_with_mins(self.d, self.dmin, &self.scales, &self.codes(), out);
@@ -173,10 +173,10 @@ impl BlockQ6K {
 }
 
 impl IntegerBlock for BlockQ6K {
-    const SUB_BLOCK: usize = 256;
+    const SUB_BLOCK: usize = 32;
 
     fn unpack(&self, out: &mut Unpacked<'_>) {
-        out.scale[0] = self.d.to_f32();
+        out.scale.fill(self.d.to_f32());
         for (e, (w, code)) in out.w.iter_mut().zip(self.codes()).enumerate() {
             *w = i16::from(self.scales[e / 16]) * (i16::from(code) - 32);
         }
@@ -203,14 +203,13 @@ fn decode_with_mins(d: F16, dmin: F16, scales: &[u8; 12], codes: &[u8; 256], out
 }
 
 fn unpack_with_mins(d: F16, dmin: F16, scales: &[u8; 12], codes: &[u8; 256], out: &mut Unpacked<'_>) {
-    let dmin = dmin.to_f32();
+    let (d, dmin) = (d.to_f32(), dmin.to_f32());
     let (sc, mn) = scales_and_mins(scales);
-    out.scale[0] = d.to_f32();
-    for (min, mn) in out.min.iter_mut().zip(mn) {
-        *min = -(dmin * f32::from(mn));
+    for ((scale, min), (sc, mn)) in out.scale.iter_mut().zip(&mut *out.min).zip(sc.into_iter().zip(mn)) {
+        (*scale, *min) = (d * f32::from(sc), -(dmin * f32::from(mn)));
     }
-    for (e, (w, &code)) in out.w.iter_mut().zip(codes).enumerate() {
-        *w = i16::from(sc[e / 32]) * i16::from(code);
+    for (w, &code) in out.w.iter_mut().zip(codes) {
+        *w = i16::from(code);
     }
 }
 

@@ -1,7 +1,6 @@
 //! [`Ints`] on arrays.
 
 use crate::arch::ints::{Ints, Kernel};
-use crate::arch::simd::Simd;
 use crate::caps::Scalar;
 
 /// One expression for each lane.
@@ -13,6 +12,8 @@ macro_rules! lanes {
         )
     };
 }
+
+pub(super) use lanes;
 
 impl Ints for Scalar {
     type H = [i16; 16];
@@ -51,24 +52,7 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn nibbles(self, from: [u8; 8]) -> [i16; 16] {
-        lanes!(i => i16::from(from[i % 8] >> (4 * (i / 8)) & 15))
-    }
-
-    #[inline(always)]
-    fn widen_words(self, low: u64, high: u64) -> [i16; 16] {
-        let (low, high) = (low.to_le_bytes(), high.to_le_bytes());
-        lanes!(i => i16::from(if i < 8 { low[i] } else { high[i - 8] }))
-    }
-
-    #[inline(always)]
-    fn mask_of_bits(self, bits: [u8; 2]) -> [i16; 16] {
-        let bits = u16::from_le_bytes(bits);
-        lanes!(i => -((bits >> i & 1) as i16))
-    }
-
-    #[inline(always)]
-    fn lookup(self, table: &[i8; 16], index: [i16; 16]) -> [i16; 16] {
+    fn lookup_i16(self, table: &[i8; 16], index: [i16; 16]) -> [i16; 16] {
         lanes!(i => i16::from(table[(index[i] & 15) as usize]))
     }
 
@@ -78,33 +62,18 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn or_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
-        lanes!(i => a[i] | b[i])
-    }
-
-    #[inline(always)]
-    fn and_not_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
-        lanes!(i => !a[i] & b[i])
-    }
-
-    #[inline(always)]
     fn shr_i16(self, a: [i16; 16], n: usize) -> [i16; 16] {
         lanes!(i => (a[i].cast_unsigned() >> n).cast_signed())
     }
 
     #[inline(always)]
-    fn shl_i16(self, a: [i16; 16], n: usize) -> [i16; 16] {
-        lanes!(i => a[i] << n)
-    }
-
-    #[inline(always)]
-    fn sub_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
-        lanes!(i => a[i].wrapping_sub(b[i]))
-    }
-
-    #[inline(always)]
     fn mul_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
         lanes!(i => a[i].wrapping_mul(b[i]))
+    }
+
+    #[inline(always)]
+    fn splat_pair(self, pair: &[i16; 2]) -> [i16; 16] {
+        lanes!(i => pair[i % 2])
     }
 
     #[inline(always)]
@@ -132,8 +101,18 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
+    fn fold_rows(self, rows: [[i32; 8]; 8]) -> [i32; 8] {
+        lanes!(r => self.fold_add(rows[r]))
+    }
+
+    #[inline(always)]
     fn narrow(self, low: [i32; 8], high: [i32; 8]) -> [i16; 16] {
         lanes!(i => if i < 8 { low[i] } else { high[i - 8] } as i16)
+    }
+
+    #[inline(always)]
+    fn store_i8(self, x: [[i32; 8]; 4], out: &mut [i8; 32]) {
+        *out = lanes!(i => x[i / 8][i % 8] as i8);
     }
 
     #[inline(always)]
@@ -149,25 +128,5 @@ impl Ints for Scalar {
     #[inline(always)]
     fn round(self, a: [f32; 8]) -> [i32; 8] {
         a.map(|x| x.round_ties_even() as i32)
-    }
-
-    #[inline(always)]
-    fn bytes_to_f32(self, bytes: u64) -> [f32; 8] {
-        bytes.to_le_bytes().map(f32::from)
-    }
-
-    #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        half::f16::from_bits(bits).to_f32()
-    }
-
-    #[inline(always)]
-    fn low_halves(self, words: &[u32; 8]) -> [f32; 8] {
-        self.load_f16(&words.map(|word| word as u16))
-    }
-
-    #[inline(always)]
-    fn both_halves(self, words: &[u32; 8]) -> ([f32; 8], [f32; 8]) {
-        (self.low_halves(words), self.load_f16(&words.map(|word| (word >> 16) as u16)))
     }
 }

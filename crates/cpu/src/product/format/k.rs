@@ -1,69 +1,82 @@
-//! Types with integer scales in blocks of 256.
+//! Types in blocks of 256 whose scales are themselves quantised.
 
-use muser_quant::blocks::{BlockIq4Xs, BlockQ4K, BlockQ5K, BlockQ6K, F16, IQ4_VALUES};
+use muser_quant::blocks::{BlockQ4K, BlockQ5K, BlockQ6K};
 
-use super::{Factors, Format, Shared, parts};
-use crate::arch::ints::Ints;
-use crate::product::UNITS;
+use zerocopy::transmute_ref;
 
-/// The integers of half units times their factors.
-#[inline(always)]
-fn scaled<S: Ints>(s: S, [a, b]: [S::H; 2], factor: [i16; 2]) -> [S::H; 2] {
-    [s.mul_i16(a, s.splat_i16(factor[0])), s.mul_i16(b, s.splat_i16(factor[1]))]
+use super::{Format, Stored, each};
+use crate::arch::quads::Quads;
+use crate::product::unit::{Factors, Plain, PlainValues};
+
+/// What the units of `Q4_K` and `Q5_K` share. The scales and the minimums of four units are a row's quad.
+pub(crate) struct Scales<S: Quads> {
+    d: S::F,
+    minus_dmin: S::F,
+    sc: [S::B; 2],
+    mn: [S::B; 2],
 }
 
-/// Factors as they are stored.
-#[inline(always)]
-fn factors<S: Ints>(s: S, d: F16, factor: S::H, min: S::F) -> Factors<S> {
-    let mut factors = [0; 2 * UNITS];
-    s.store_i16(factor, &mut factors);
-    Factors { scale: s.half(d.0.get()), factor: factors, min }
+impl<S: Quads> Scales<S> {
+    /// From the first sixteen bytes of blocks; see [`muser_quant::blocks::scales_and_mins`].
+    #[inline(always)]
+    fn new<B: Stored>(s: S, blocks: [&B; 8]) -> Self {
+        let [halves, scales, mins, both] = s.transpose(each!(blocks, block => first16(block)));
+        let (d, dmin) = s.both_halves(halves);
+        // The last four of each: four bits of their own, and two above the first four.
+        let upper = |low, first| s.or_quads(low, s.shl_and(s.shr_and(first, 6, 3), 4, 0x30));
+        Self {
+            d,
+            minus_dmin: s.sub(s.splat(-0.0), dmin),
+            sc: [s.shr_and(scales, 0, 63), upper(s.shr_and(both, 0, 15), scales)],
+            mn: [s.shr_and(mins, 0, 63), upper(s.shr_and(both, 4, 15), mins)],
+        }
+    }
+
+    /// Writes the scales and the minimums of unit `u`.
+    #[inline(always)]
+    fn store(&self, s: S, u: usize, to: &mut PlainValues) {
+        s.store(s.mul(self.d, s.byte_to_f32(self.sc[u / 4], u % 4)), &mut to.scale);
+        s.store(s.mul(self.minus_dmin, s.byte_to_f32(self.mn[u / 4], u % 4)), &mut to.min);
+    }
 }
 
-/// As [`muser_quant::blocks::scales_and_mins`], four at a time. The factors are one per unit.
 #[inline(always)]
-fn head_with_mins<S: Ints>(s: S, d: F16, dmin: F16, packed: &[u8; 12]) -> Factors<S> {
-    const LOW_6: u32 = 0x3f3f_3f3f;
-    const LOW_4: u32 = 0x0f0f_0f0f;
-    const LOW_2: u32 = 0x0303_0303;
-    let word = |i: usize| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]);
-    let (scales, mins, both) = (word(0), word(4), word(8));
-    let join = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-    let sc = join(scales & LOW_6, both & LOW_4 | (scales >> 6 & LOW_2) << 4);
-    let mn = join(mins & LOW_6, both >> 4 & LOW_4 | (mins >> 6 & LOW_2) << 4);
-    let min = s.mul(s.splat(-s.half(dmin.0.get())), s.bytes_to_f32(mn));
-    factors(s, d, s.widen_words(sc, 0), min)
+fn first16<B: Stored>(block: &B) -> &[u8; 16] {
+    &block.as_bytes().as_chunks().0[0]
 }
 
-/// The low four bits of a unit of `Q4_K` or `Q5_K`.
+/// Thirty-two bytes of each row.
 #[inline(always)]
-fn codes4<S: Ints>(s: S, qs: &[[u8; 32]; 4], u: usize) -> [S::H; 2] {
-    let qs = parts(&qs[u / 2]);
-    [code4(s, &qs[0], u % 2), code4(s, &qs[1], u % 2)]
-}
-
-/// The low halves of bytes, or the high ones.
-#[inline(always)]
-fn code4<S: Ints>(s: S, qs: &[u8; 16], high: usize) -> S::H {
-    s.and_i16(s.shr_i16(s.widen_u8(qs), 4 * high), s.splat_i16(15))
+fn quads32<S: Quads>(s: S, bytes: [&[u8; 32]; 8]) -> [S::B; 8] {
+    let [a, b, c, d] = s.transpose(each!(bytes, bytes => &bytes.as_chunks().0[0]));
+    let [e, f, g, h] = s.transpose(each!(bytes, bytes => &bytes.as_chunks().0[1]));
+    [a, b, c, d, e, f, g, h]
 }
 
 pub(crate) struct Q4K;
 
 impl Format for Q4K {
     type Block = BlockQ4K;
-    type Group = BlockQ4K;
-    type Head<S: Ints> = Factors<S>;
-    type Form = Shared<256, true>;
+    type Unit = Plain<true, 0, 8>;
+    type Chunk = [Self::Unit; 2];
+    type Head<S: Quads> = Scales<S>;
+
+    const CHUNKS: usize = 4;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
-        head_with_mins(s, group.d, group.dmin, &group.scales)
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Scales<S> {
+        Scales::new(s, blocks)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
-        scaled(s, codes4(s, &group.qs, u), [head.factor[u]; 2])
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], scales: &Scales<S>, c: usize, to: &mut [Self::Unit]) {
+        let quads = quads32(s, each!(blocks, block => &block.qs[c]));
+        for (h, Plain(to)) in to.iter_mut().enumerate() {
+            scales.store(s, 2 * c + h, to);
+            for j in 0..8 {
+                s.store_quads(s.shr_and(quads[j], 4 * h, 15), &mut to.codes[j]);
+            }
+        }
     }
 }
 
@@ -71,89 +84,97 @@ pub(crate) struct Q5K;
 
 impl Format for Q5K {
     type Block = BlockQ5K;
-    type Group = BlockQ5K;
-    type Head<S: Ints> = Factors<S>;
-    type Form = Shared<256, true>;
+    type Unit = Plain<true, 0, 4>;
+    type Chunk = [Self::Unit; 8];
+    type Head<S: Quads> = Scales<S>;
+
+    const CHUNKS: usize = 1;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
-        head_with_mins(s, group.d, group.dmin, &group.scales)
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Scales<S> {
+        Scales::new(s, blocks)
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
-        let [a, b] = codes4(s, &group.qs, u);
-        let qh = parts(&group.qh);
-        let (high_a, high_b) = (fifth_bit(s, &qh[0], u), fifth_bit(s, &qh[1], u));
-        scaled(s, [s.or_i16(a, high_a), s.or_i16(b, high_b)], [head.factor[u]; 2])
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], scales: &Scales<S>, _: usize, to: &mut [Self::Unit]) {
+        let high = quads32(s, each!(blocks, block => &block.qh));
+        let [a, b, c, d, e, f, g, h] = to else { return };
+        let quads = quads32(s, each!(blocks, block => &block.qs[0]));
+        codes5::<S, 0>(s, quads, high, scales, a);
+        codes5::<S, 1>(s, quads, high, scales, b);
+        let quads = quads32(s, each!(blocks, block => &block.qs[1]));
+        codes5::<S, 2>(s, quads, high, scales, c);
+        codes5::<S, 3>(s, quads, high, scales, d);
+        let quads = quads32(s, each!(blocks, block => &block.qs[2]));
+        codes5::<S, 4>(s, quads, high, scales, e);
+        codes5::<S, 5>(s, quads, high, scales, f);
+        let quads = quads32(s, each!(blocks, block => &block.qs[3]));
+        codes5::<S, 6>(s, quads, high, scales, g);
+        codes5::<S, 7>(s, quads, high, scales, h);
     }
 }
 
+/// Unit `U` of a block. Its number is a constant because shifts by constants are quicker.
 #[inline(always)]
-fn fifth_bit<S: Ints>(s: S, qh: &[u8; 16], u: usize) -> S::H {
-    s.and_i16(s.shr_i16(s.shl_i16(s.widen_u8(qh), 4), u), s.splat_i16(16))
+fn codes5<S: Quads, const U: usize>(
+    s: S,
+    quads: [S::B; 8],
+    high: [S::B; 8],
+    scales: &Scales<S>,
+    Plain(to): &mut Plain<true, 0, 4>,
+) {
+    scales.store(s, U, to);
+    for j in 0..8 {
+        let low = s.shr_and(quads[j], U % 2 * 4, 15);
+        // Bit `U` is the fifth bit.
+        let fifth = if U < 4 { s.shl_and(high[j], 4 - U % 4, 16) } else { s.shr_and(high[j], U % 4, 16) };
+        s.store_quads(s.or_quads(low, fifth), &mut to.codes[j]);
+    }
 }
 
 pub(crate) struct Q6K;
 
 impl Format for Q6K {
     type Block = BlockQ6K;
-    type Group = BlockQ6K;
-    type Head<S: Ints> = Factors<S>;
-    type Form = Shared<256, false>;
+    type Unit = Factors;
+    type Chunk = [Factors; 4];
+    /// The scale of the block, and of each sixteen elements in four quads.
+    type Head<S: Quads> = (S::F, [S::B; 4]);
+
+    const CHUNKS: usize = 2;
 
     #[inline(always)]
-    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
-        factors(s, group.d, s.widen_i8(&group.scales), s.splat(0.0))
+    fn head<S: Quads>(s: S, blocks: [&Self::Block; 8]) -> Self::Head<S> {
+        let d = s.low_halves(s.quads_of(&each!(blocks, block => block.d.0.get().into())));
+        (d, s.transpose(each!(blocks, block => transmute_ref!(&block.scales))))
     }
 
     #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
-        let (h, quarter) = (u / 4, u % 4);
-        let (ql, qh) = (parts(&group.ql[h]), parts(&group.qh[h]));
-        let ql = &ql[quarter % 2 * 2..][..2];
-        scaled(
-            s,
-            [code6(s, &ql[0], &qh[0], quarter), code6(s, &ql[1], &qh[1], quarter)],
-            [head.factor[2 * u], head.factor[2 * u + 1]],
-        )
+    fn unpack<S: Quads>(s: S, blocks: [&Self::Block; 8], head: &Self::Head<S>, c: usize, to: &mut [Factors]) {
+        let (d, scales) = head;
+        let [first, second, third, fourth] = to else { return };
+        let high = quads32(s, each!(blocks, block => &block.qh[c]));
+        let low = quads32(s, each!(blocks, block => &block.ql[c].as_chunks().0[0]));
+        codes6::<S, 0>(s, low, high, *d, scales[2 * c], first);
+        codes6::<S, 2>(s, low, high, *d, scales[2 * c + 1], third);
+        let low = quads32(s, each!(blocks, block => &block.ql[c].as_chunks().0[1]));
+        codes6::<S, 1>(s, low, high, *d, scales[2 * c], second);
+        codes6::<S, 3>(s, low, high, *d, scales[2 * c + 1], fourth);
     }
 }
 
+/// Unit `Q` of half a block; `scales` are those of units 0 and 1 or of 2 and 3.
 #[inline(always)]
-fn code6<S: Ints>(s: S, ql: &[u8; 16], qh: &[u8; 16], quarter: usize) -> S::H {
-    let low = code4(s, ql, quarter / 2);
-    let high = s.and_i16(s.shr_i16(s.shl_i16(s.widen_u8(qh), 4), 2 * quarter), s.splat_i16(0x30));
-    s.sub_i16(s.or_i16(low, high), s.splat_i16(32))
-}
-
-pub(crate) struct Iq4Xs;
-
-impl Format for Iq4Xs {
-    type Block = BlockIq4Xs;
-    type Group = BlockIq4Xs;
-    type Head<S: Ints> = Factors<S>;
-    type Form = Shared<256, false>;
-
-    #[inline(always)]
-    fn head<S: Ints>(s: S, group: &Self::Group) -> Factors<S> {
-        // Four bits of each scale, then two, spread to a byte each.
-        let low = u64::from(u32::from_le_bytes(group.scales_l));
-        let low = (low | low << 16) & 0x0000_ffff_0000_ffff;
-        let low = (low | low << 8) & 0x00ff_00ff_00ff_00ff;
-        let low = (low | low << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-        let high = u64::from(group.scales_h.get());
-        let high = (high | high << 24) & 0x0000_00ff_0000_00ff;
-        let high = (high | high << 12) & 0x000f_000f_000f_000f;
-        let high = (high | high << 6) & 0x0303_0303_0303_0303;
-        let scales = s.sub_i16(s.widen_words(low | high << 4, 0), s.splat_i16(32));
-        factors(s, group.d, scales, s.splat(0.0))
-    }
-
-    #[inline(always)]
-    fn unit<S: Ints>(s: S, group: &Self::Group, head: &Factors<S>, u: usize) -> [S::H; 2] {
-        let codes = s.widen_u8(&group.qs[u]);
-        let (a, b) = (s.and_i16(codes, s.splat_i16(15)), s.shr_i16(codes, 4));
-        scaled(s, [s.lookup(&IQ4_VALUES, a), s.lookup(&IQ4_VALUES, b)], [head.factor[u]; 2])
+fn codes6<S: Quads, const Q: usize>(s: S, low: [S::B; 8], high: [S::B; 8], d: S::F, scales: S::B, to: &mut Factors) {
+    let i = Q % 2 * 2;
+    s.store(d, &mut to.scale);
+    s.store_i16(s.signed_pairs(scales, i, i), &mut to.factor[0]);
+    s.store_i16(s.signed_pairs(scales, i + 1, i + 1), &mut to.factor[1]);
+    s.store_i16(s.mul_i16(s.signed_pairs(scales, i, i + 1), s.splat_i16(-Factors::OFFSET)), &mut to.offsets);
+    for j in 0..8 {
+        let low = s.shr_and(low[j], Q / 2 * 4, 15);
+        // Two bits, to the fifth and sixth place.
+        let high = if Q < 2 { s.shl_and(high[j], 4 - Q % 2 * 2, 0x30) } else { s.shr_and(high[j], Q % 2 * 2, 0x30) };
+        s.store_quads(s.or_quads(low, high), &mut to.codes[j]);
     }
 }

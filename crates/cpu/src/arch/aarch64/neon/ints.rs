@@ -23,6 +23,8 @@ macro_rules! halves {
     ($op:ident($($x:expr),+)) => { int16x8x2_t($op($($x.0),+), $op($($x.1),+)) };
 }
 
+pub(super) use with_neon;
+
 impl Ints for Neon {
     type H = int16x8x2_t;
 
@@ -75,32 +77,7 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn nibbles(self, x: [u8; 8]) -> int16x8x2_t {
-        with_neon!(self, {
-            let bytes = vld1_u8(x.as_ptr());
-            let low = vand_u8(bytes, vdup_n_u8(15));
-            even_and_odd(vreinterpretq_u16_u8(vcombine_u8(low, vshr_n_u8::<4>(bytes))))
-        })
-    }
-
-    #[inline(always)]
-    fn widen_words(self, low: u64, high: u64) -> int16x8x2_t {
-        with_neon!(self, even_and_odd(vreinterpretq_u16_u8(vcombine_u8(vcreate_u8(low), vcreate_u8(high)))))
-    }
-
-    #[inline(always)]
-    fn mask_of_bits(self, bits: [u8; 2]) -> int16x8x2_t {
-        const EVEN: [u16; 8] = [0x1, 0x4, 0x10, 0x40, 0x100, 0x400, 0x1000, 0x4000];
-        const ODD: [u16; 8] = [0x2, 0x8, 0x20, 0x80, 0x200, 0x800, 0x2000, 0x8000];
-        with_neon!(self, {
-            let bits = vdupq_n_u16(u16::from_le_bytes(bits));
-            let (even, odd) = (vtstq_u16(bits, vld1q_u16(EVEN.as_ptr())), vtstq_u16(bits, vld1q_u16(ODD.as_ptr())));
-            int16x8x2_t(vreinterpretq_s16_u16(even), vreinterpretq_s16_u16(odd))
-        })
-    }
-
-    #[inline(always)]
-    fn lookup(self, table: &[i8; 16], index: int16x8x2_t) -> int16x8x2_t {
+    fn lookup_i16(self, table: &[i8; 16], index: int16x8x2_t) -> int16x8x2_t {
         with_neon!(self, {
             // Even indices in the low bytes, odd ones in the high bytes: one lookup serves both.
             let both = vorrq_s16(index.0, vshlq_n_s16::<8>(index.1));
@@ -116,16 +93,6 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn and_not_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
-        with_neon!(self, halves!(vbicq_s16(b, a)))
-    }
-
-    #[inline(always)]
-    fn or_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
-        with_neon!(self, halves!(vorrq_s16(a, b)))
-    }
-
-    #[inline(always)]
     fn shr_i16(self, x: int16x8x2_t, n: usize) -> int16x8x2_t {
         with_neon!(self, {
             let n = vdupq_n_s16(-(n as i16));
@@ -135,21 +102,13 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn shl_i16(self, x: int16x8x2_t, n: usize) -> int16x8x2_t {
-        with_neon!(self, {
-            let n = vdupq_n_s16(n as i16);
-            int16x8x2_t(vshlq_s16(x.0, n), vshlq_s16(x.1, n))
-        })
-    }
-
-    #[inline(always)]
-    fn sub_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
-        with_neon!(self, halves!(vsubq_s16(a, b)))
-    }
-
-    #[inline(always)]
     fn mul_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
         with_neon!(self, halves!(vmulq_s16(a, b)))
+    }
+
+    #[inline(always)]
+    fn splat_pair(self, pair: &[i16; 2]) -> int16x8x2_t {
+        with_neon!(self, int16x8x2_t(vdupq_n_s16(pair[0]), vdupq_n_s16(pair[1])))
     }
 
     #[inline(always)]
@@ -177,12 +136,30 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
+    fn fold_rows(self, [a, b, c, d, e, f, g, h]: [[int32x4_t; 2]; 8]) -> [int32x4_t; 2] {
+        with_neon!(self, {
+            let four = |x: [int32x4_t; 2]| vaddq_s32(x[0], x[1]);
+            let quarters = |a, b, c, d| vpaddq_s32(vpaddq_s32(four(a), four(b)), vpaddq_s32(four(c), four(d)));
+            [quarters(a, b, c, d), quarters(e, f, g, h)]
+        })
+    }
+
+    #[inline(always)]
     fn narrow(self, low: [int32x4_t; 2], high: [int32x4_t; 2]) -> int16x8x2_t {
         with_neon!(self, {
             let low = vcombine_s16(vmovn_s32(low[0]), vmovn_s32(low[1]));
             let high = vcombine_s16(vmovn_s32(high[0]), vmovn_s32(high[1]));
             vuzpq_s16(low, high)
         })
+    }
+
+    #[inline(always)]
+    fn store_i8(self, x: [[int32x4_t; 2]; 4], out: &mut [i8; 32]) {
+        with_neon!(self, {
+            let eight = |x: [int32x4_t; 2]| vmovn_s16(vcombine_s16(vmovn_s32(x[0]), vmovn_s32(x[1])));
+            vst1q_s8(out.as_mut_ptr(), vcombine_s8(eight(x[0]), eight(x[1])));
+            vst1q_s8(out[16..].as_mut_ptr(), vcombine_s8(eight(x[2]), eight(x[3])));
+        });
     }
 
     #[inline(always)]
@@ -202,31 +179,6 @@ impl Ints for Neon {
             let (low, high) = (vmovl_u16(vget_low_u16(x)), vmovl_high_u16(x));
             [vreinterpretq_f32_u32(vshlq_n_u32::<16>(low)), vreinterpretq_f32_u32(vshlq_n_u32::<16>(high))]
         })
-    }
-
-    #[inline(always)]
-    fn bytes_to_f32(self, bytes: u64) -> [float32x4_t; 2] {
-        with_neon!(self, {
-            let x = vmovl_u8(vcreate_u8(bytes));
-            [vcvtq_f32_u32(vmovl_u16(vget_low_u16(x))), vcvtq_f32_u32(vmovl_high_u16(x))]
-        })
-    }
-
-    #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        let mut lanes = [0.0; 8];
-        self.store(self.load_f16(&[bits; 8]), &mut lanes);
-        lanes[0]
-    }
-
-    #[inline(always)]
-    fn low_halves(self, words: &[u32; 8]) -> [float32x4_t; 2] {
-        self.load_f16(&words.map(|word| word as u16))
-    }
-
-    #[inline(always)]
-    fn both_halves(self, words: &[u32; 8]) -> ([float32x4_t; 2], [float32x4_t; 2]) {
-        (self.low_halves(words), self.load_f16(&words.map(|word| (word >> 16) as u16)))
     }
 }
 

@@ -22,9 +22,7 @@ const SPREAD: [i8; 32] = [
     -1,
 ];
 
-/// Each lane's own bit.
-const BITS: [u16; 16] =
-    [0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000, 0x4000, 0x8000];
+pub(super) use with_avx2;
 
 impl Ints for Avx2 {
     type H = __m256i;
@@ -75,30 +73,7 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn nibbles(self, from: [u8; 8]) -> __m256i {
-        with_avx2!(self, {
-            let low = _mm_cvtepu8_epi16(_mm_loadl_epi64(from.as_ptr().cast()));
-            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(low), low);
-            _mm256_and_si256(both, _mm256_set1_epi16(15))
-        })
-    }
-
-    #[inline(always)]
-    fn widen_words(self, low: u64, high: u64) -> __m256i {
-        with_avx2!(self, _mm256_cvtepu8_epi16(_mm_set_epi64x(high.cast_signed(), low.cast_signed())))
-    }
-
-    #[inline(always)]
-    fn mask_of_bits(self, bits: [u8; 2]) -> __m256i {
-        with_avx2!(self, {
-            let bit = _mm256_loadu_si256(BITS.as_ptr().cast());
-            let bits = _mm256_set1_epi16(i16::from_le_bytes(bits));
-            _mm256_cmpeq_epi16(_mm256_and_si256(bits, bit), bit)
-        })
-    }
-
-    #[inline(always)]
-    fn lookup(self, table: &[i8; 16], index: __m256i) -> __m256i {
+    fn lookup_i16(self, table: &[i8; 16], index: __m256i) -> __m256i {
         with_avx2!(self, {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             let low = _mm256_shuffle_epi8(table, index);
@@ -112,33 +87,28 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
-    fn or_i16(self, a: __m256i, b: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_or_si256(a, b))
-    }
-
-    #[inline(always)]
-    fn and_not_i16(self, a: __m256i, b: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_andnot_si256(a, b))
-    }
-
-    #[inline(always)]
     fn shr_i16(self, a: __m256i, n: usize) -> __m256i {
         with_avx2!(self, _mm256_srl_epi16(a, _mm_cvtsi64_si128(n as i64)))
     }
 
     #[inline(always)]
-    fn shl_i16(self, a: __m256i, n: usize) -> __m256i {
-        with_avx2!(self, _mm256_sll_epi16(a, _mm_cvtsi64_si128(n as i64)))
-    }
-
-    #[inline(always)]
-    fn sub_i16(self, a: __m256i, b: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_sub_epi16(a, b))
-    }
-
-    #[inline(always)]
     fn mul_i16(self, a: __m256i, b: __m256i) -> __m256i {
         with_avx2!(self, _mm256_mullo_epi16(a, b))
+    }
+
+    #[inline(always)]
+    fn splat_pair(self, pair: &[i16; 2]) -> __m256i {
+        with_avx2!(self, _mm256_set1_epi32(pair.as_ptr().cast::<i32>().read_unaligned()))
+    }
+
+    #[inline(always)]
+    fn transpose_pairs(self, [a, b, c, d, e, f, g, h]: [__m256i; 8]) -> [__m256i; 8] {
+        with_avx2!(self, {
+            let ([a0, a1, a2, a3], [e0, e1, e2, e3]) = (transpose4([a, b, c, d]), transpose4([e, f, g, h]));
+            let low = |a, e| _mm256_permute2x128_si256::<0x20>(a, e);
+            let high = |a, e| _mm256_permute2x128_si256::<0x31>(a, e);
+            [low(a0, e0), low(a1, e1), low(a2, e2), low(a3, e3), high(a0, e0), high(a1, e1), high(a2, e2), high(a3, e3)]
+        })
     }
 
     #[inline(always)]
@@ -170,8 +140,28 @@ impl Ints for Avx2 {
     }
 
     #[inline(always)]
+    fn fold_rows(self, [a, b, c, d, e, f, g, h]: [__m256i; 8]) -> __m256i {
+        with_avx2!(self, {
+            let pairs = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let quarters = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+            let (a, e) = (quarters(pairs(a, b), pairs(c, d)), quarters(pairs(e, f), pairs(g, h)));
+            _mm256_add_epi32(_mm256_permute2x128_si256::<0x20>(a, e), _mm256_permute2x128_si256::<0x31>(a, e))
+        })
+    }
+
+    #[inline(always)]
     fn narrow(self, low: __m256i, high: __m256i) -> __m256i {
         with_avx2!(self, _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packs_epi32(low, high)))
+    }
+
+    #[inline(always)]
+    fn store_i8(self, [a, b, c, d]: [__m256i; 4], out: &mut [i8; 32]) {
+        with_avx2!(self, {
+            // Both packings go by halves of registers: four lanes of a, b, c and d, then the other four of each.
+            let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_permutevar8x32_epi32(packed, order));
+        });
     }
 
     #[inline(always)]
@@ -190,36 +180,6 @@ impl Ints for Avx2 {
     #[inline(always)]
     fn round(self, a: __m256) -> __m256i {
         with_avx2!(self, _mm256_cvtps_epi32(a))
-    }
-
-    #[inline(always)]
-    fn bytes_to_f32(self, bytes: u64) -> __m256 {
-        with_avx2!(self, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes.cast_signed()))))
-    }
-
-    #[inline(always)]
-    fn half(self, bits: u16) -> f32 {
-        with_avx2!(self, _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
-    }
-
-    #[inline(always)]
-    fn low_halves(self, words: &[u32; 8]) -> __m256 {
-        with_avx2!(self, {
-            let mask = _mm_set1_epi32(0xffff);
-            let (low, high) = quarters(words);
-            _mm256_cvtph_ps(_mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask)))
-        })
-    }
-
-    #[inline(always)]
-    fn both_halves(self, words: &[u32; 8]) -> (__m256, __m256) {
-        with_avx2!(self, {
-            let mask = _mm_set1_epi32(0xffff);
-            let (low, high) = quarters(words);
-            let lower = _mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask));
-            let upper = _mm_packus_epi32(_mm_srli_epi32::<16>(low), _mm_srli_epi32::<16>(high));
-            (_mm256_cvtph_ps(lower), _mm256_cvtph_ps(upper))
-        })
     }
 
     #[inline(always)]
@@ -247,15 +207,18 @@ unsafe fn add_halves(a: __m256, b: __m256) -> __m256 {
     unsafe { _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)) }
 }
 
-/// Two times four words, put together in registers: their sources lie apart, and a detour over memory would wait for
-/// the stores.
+/// Transposes four by four words in each half.
 #[inline(always)]
-unsafe fn quarters([a, b, c, d, e, f, g, h]: &[u32; 8]) -> (__m128i, __m128i) {
+pub(super) unsafe fn transpose4([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
     // SAFETY: the caller promises AVX2.
     unsafe {
-        let four = |a: &u32, b: &u32, c: &u32, d: &u32| {
-            _mm_setr_epi32(a.cast_signed(), b.cast_signed(), c.cast_signed(), d.cast_signed())
-        };
-        (four(a, b, c, d), four(e, f, g, h))
+        let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+        let (ab2, cd2) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+        [
+            _mm256_unpacklo_epi64(ab, cd),
+            _mm256_unpackhi_epi64(ab, cd),
+            _mm256_unpacklo_epi64(ab2, cd2),
+            _mm256_unpackhi_epi64(ab2, cd2),
+        ]
     }
 }

@@ -1,0 +1,83 @@
+use muser_quant::UNIT_LEN;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::super::activations::NarrowUnit;
+use super::super::format::Format;
+use super::{Multiply, Sums, Unit, steps};
+use crate::arch::quads::Quads;
+
+/// Codes of 6 bits, less 32, with an integer factor for each sixteen of a row, and a scale.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub(crate) struct Factors {
+    /// The quads of eight rows, one after the other.
+    pub codes: [[u8; 32]; UNIT_LEN / 4],
+    /// Each row's factor twice, of the first half and of the second.
+    pub factor: [[i16; 16]; 2],
+    /// -32 times each row's two factors.
+    pub offsets: [i16; 16],
+    pub scale: [f32; 8],
+}
+
+impl Factors {
+    /// What each code has too much.
+    pub const OFFSET: i16 = 32;
+}
+
+impl Multiply for Factors {
+    type X = NarrowUnit;
+
+    const TOKENS: usize = 3;
+
+    #[inline(always)]
+    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
+        s: S,
+        w: &[[&Self; R]; T],
+        x: &[&NarrowUnit; T],
+        acc: &mut Sums<S, R, T>,
+    ) {
+        // Two products of 63 and 127 in each of two quads are 32,004.
+        let depth = if S::WIDE_SUMS { 4 } else { 2 };
+        let mut isum = [[s.splat_int(0); T]; R];
+        for t in 0..T {
+            let halves = s.splat_pair(&x[t].halves);
+            for r in 0..R {
+                isum[r][t] = s.dot(isum[r][t], s.load_i16(&w[t][r].offsets), halves);
+            }
+        }
+        for part in 0..steps::<LOOP>(8 / depth) {
+            for t in 0..T {
+                for r in 0..R {
+                    let mut sums = s.no_products();
+                    for j in 0..depth {
+                        let j = part * depth + j;
+                        sums = s.add_products(sums, s.load_quads(&w[t][r].codes[j]), s.splat_quad(&x[t].q[j]));
+                    }
+                    let factor = s.load_i16(&w[t][r].factor[part * depth / 4]);
+                    isum[r][t] = s.add_scaled(isum[r][t], sums, factor);
+                }
+            }
+        }
+        for t in 0..T {
+            let scale = s.splat(x[t].scale);
+            for r in 0..R {
+                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(&w[t][r].scale), scale), acc[r][t]);
+            }
+        }
+    }
+}
+
+impl Unit for Factors {
+    type Tile = Self;
+
+    #[inline(always)]
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Self],
+    ) {
+        F::unpack(s, blocks, head, c, to);
+    }
+}

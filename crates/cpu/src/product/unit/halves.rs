@@ -1,0 +1,75 @@
+use muser_quant::UNIT_LEN;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::super::activations::NarrowUnit;
+use super::super::format::Format;
+use super::{Multiply, Sums, Unit, steps};
+use crate::arch::quads::Quads;
+
+/// Codes of up to 5 bits, less an offset, with a scale for each sixteen of a row.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub(crate) struct Halves {
+    /// The quads of eight rows, one after the other.
+    pub codes: [[u8; 32]; UNIT_LEN / 4],
+    pub scale: [[f32; 8]; 2],
+}
+
+impl Halves {
+    /// What each code has too much.
+    pub const OFFSET: i16 = 12;
+}
+
+/// Quads of a half.
+const HALF: usize = UNIT_LEN / 2 / 4;
+
+impl Multiply for Halves {
+    type X = NarrowUnit;
+
+    const TOKENS: usize = 3;
+
+    #[inline(always)]
+    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
+        s: S,
+        w: &[[&Self; R]; T],
+        x: &[&NarrowUnit; T],
+        acc: &mut Sums<S, R, T>,
+    ) {
+        for half in 0..2 {
+            let mut sums = [[s.no_products(); T]; R];
+            for j in 0..steps::<LOOP>(HALF) {
+                let j = half * HALF + j;
+                for t in 0..T {
+                    let quad = s.splat_quad(&x[t].q[j]);
+                    for r in 0..R {
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(&w[t][r].codes[j]), quad);
+                    }
+                }
+            }
+            for t in 0..T {
+                let scale = s.splat(x[t].scale);
+                let offset = s.splat_int(i32::from(Self::OFFSET) * i32::from(x[t].halves[half]));
+                for r in 0..R {
+                    let isum = s.sub_int(s.row_sums(sums[r][t]), offset);
+                    let scale = s.mul(s.load(&w[t][r].scale[half]), scale);
+                    acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
+                }
+            }
+        }
+    }
+}
+
+impl Unit for Halves {
+    type Tile = Self;
+
+    #[inline(always)]
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Self],
+    ) {
+        F::unpack(s, blocks, head, c, to);
+    }
+}

@@ -1,0 +1,89 @@
+use muser_quant::UNIT_LEN;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::super::activations::NarrowUnit;
+use super::super::format::Format;
+use super::{Multiply, Sums, Unit, steps};
+use crate::arch::quads::Quads;
+
+/// Codes of up to 7 bits, less an offset, with a scale and a minimum for each row.
+///
+/// `DEPTH` is how many quads can be added before the sums of a tier without wide ones could pass the range of 16 bits:
+/// `DEPTH * 2 * code * 127` is at most 32,767 for every code.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub(crate) struct Plain<const MIN: bool, const OFFSET: i16, const DEPTH: usize>(pub PlainValues);
+
+/// What a [`Plain`] unit holds.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub(crate) struct PlainValues {
+    /// The quads of eight rows, one after the other.
+    pub codes: [[u8; 32]; UNIT_LEN / 4],
+    pub scale: [f32; 8],
+    /// Of no meaning without `MIN`.
+    pub min: [f32; 8],
+}
+
+impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<MIN, OFFSET, DEPTH> {
+    type X = NarrowUnit;
+
+    const TOKENS: usize = 4;
+
+    #[inline(always)]
+    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
+        s: S,
+        w: &[[&Self; R]; T],
+        x: &[&NarrowUnit; T],
+        acc: &mut Sums<S, R, T>,
+    ) {
+        let depth = if S::WIDE_SUMS { 8 } else { DEPTH };
+        let mut isum = [[s.splat_int(0); T]; R];
+        for part in 0..8 / depth {
+            let mut sums = [[s.no_products(); T]; R];
+            for j in 0..steps::<LOOP>(depth) {
+                let j = part * depth + j;
+                for t in 0..T {
+                    let quad = s.splat_quad(&x[t].q[j]);
+                    for r in 0..R {
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(&w[t][r].0.codes[j]), quad);
+                    }
+                }
+            }
+            for r in 0..R {
+                for t in 0..T {
+                    let sums = s.row_sums(sums[r][t]);
+                    isum[r][t] = if part == 0 { sums } else { s.add_int(isum[r][t], sums) };
+                }
+            }
+        }
+        for t in 0..T {
+            let scale = s.splat(x[t].scale);
+            let offset = s.dot(s.splat_int(0), s.splat_pair(&x[t].halves), s.splat_i16(OFFSET));
+            let sum = s.splat(x[t].sum);
+            for r in 0..R {
+                let isum = if OFFSET == 0 { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
+                let scale = s.mul(s.load(&w[t][r].0.scale), scale);
+                acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
+                if MIN && FIRST {
+                    acc[r][t] = s.fma(s.load(&w[t][r].0.min), sum, acc[r][t]);
+                }
+            }
+        }
+    }
+}
+
+impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Unit for Plain<MIN, OFFSET, DEPTH> {
+    type Tile = Self;
+
+    #[inline(always)]
+    fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
+        s: S,
+        blocks: [&F::Block; 8],
+        head: &F::Head<S>,
+        c: usize,
+        to: &mut [Self],
+    ) {
+        F::unpack(s, blocks, head, c, to);
+    }
+}
