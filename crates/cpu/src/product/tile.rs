@@ -116,10 +116,8 @@ impl<U: Multiply, const R: usize> Tile<'_, '_, U, R> {
             tile[r] = &self.units[r * n_unit..][..n_unit];
         }
         let mut x = [&U::X::row(self.x, token)[..n_unit]; T];
-        let mut second = [U::X::second(self.x, token); T];
         for t in 1..T {
             x[t] = &U::X::row(self.x, token + t)[..n_unit];
-            second[t] = U::X::second(self.x, token + t);
         }
         let mut acc: Sums<S, R, T> = [[s.splat(0.0); T]; R];
         for u in 0..n_unit {
@@ -133,25 +131,22 @@ impl<U: Multiply, const R: usize> Tile<'_, '_, U, R> {
             }
             U::add::<S, true, true, R, T>(s, &[w; T], &of_unit, &mut acc);
         }
-        let mut acc2: Sums<S, R, T> = [[s.splat(0.0); T]; R];
-        for i in 0..second[0].len() {
-            let mut digits = [&second[0][i]; T];
-            for t in 1..T {
-                digits[t] = &second[t][i];
-            }
-            let mut w = [[&tile[0][0]; R]; T];
-            for t in 0..T {
-                for r in 0..R {
-                    w[t][r] = &tile[r][digits[t].unit()];
+        // Each activation row has its digits elsewhere, so rows would share nothing.
+        let mut acc2 = [[[s.splat(0.0); 1]; R]; T];
+        for t in 0..T {
+            for digit in U::X::second(self.x, token + t) {
+                let mut w = [&tile[0][digit.unit()]; R];
+                for r in 1..R {
+                    w[r] = &tile[r][digit.unit()];
                 }
+                U::add::<S, false, false, R, 1>(s, &[w], &[digit], &mut acc2[t]);
             }
-            U::add::<S, false, true, R, T>(s, &w, &digits, &mut acc2);
         }
         let end = self.out.n_row().min(self.row + R * LANES);
         for t in 0..T {
             let mut y = [[0.0; LANES]; R];
             for r in 0..R {
-                s.store(s.add(acc[r][t], acc2[r][t]), &mut y[r]);
+                s.store(s.add(acc[r][t], acc2[t][r][0]), &mut y[r]);
             }
             let out = &mut self.out.token(token + t)[self.row..end];
             out.copy_from_slice(&y.as_flattened()[..out.len()]);
