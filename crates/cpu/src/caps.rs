@@ -1,6 +1,6 @@
 //! What this CPU can run, as values that only detection can make.
 //!
-//! A tier's token ([`Scalar`], `Avx2`, `Neon`) exists only where the CPU has the tier's instructions, so holding one is
+//! A tier's token ([`Scalar`], `Avx2`, `Avx512Vnni`, `Neon`) exists only where the CPU has the tier's instructions, so holding one is
 //! the proof that kernels need before they use them. [`Tier`] is any of the tokens; every tier gives the same bits, so
 //! the choice is one of speed alone and any available tier can be forced.
 
@@ -21,6 +21,46 @@ impl Avx2 {
             && std::arch::is_x86_feature_detected!("fma")
             && std::arch::is_x86_feature_detected!("f16c");
         found.then_some(Self(()))
+    }
+}
+
+/// Proof that the CPU has AVX-VNNI beside AVX2, FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AvxVnni(Avx2);
+
+#[cfg(target_arch = "x86_64")]
+impl AvxVnni {
+    /// The token, where the CPU and the operating system support the features.
+    pub fn detect() -> Option<Self> {
+        Avx2::detect().filter(|_| std::arch::is_x86_feature_detected!("avxvnni")).map(Self)
+    }
+
+    /// What it proves beside.
+    pub fn avx2(self) -> Avx2 {
+        self.0
+    }
+}
+
+/// Proof that the CPU has AVX-512 with VNNI, on registers of any width, beside AVX2, FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Avx512Vnni(Avx2);
+
+#[cfg(target_arch = "x86_64")]
+impl Avx512Vnni {
+    /// The token, where the CPU and the operating system support the features.
+    pub fn detect() -> Option<Self> {
+        let found = std::arch::is_x86_feature_detected!("avx512f")
+            && std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("avx512vl")
+            && std::arch::is_x86_feature_detected!("avx512vnni");
+        Avx2::detect().filter(|_| found).map(Self)
+    }
+
+    /// What it proves beside.
+    pub fn avx2(self) -> Avx2 {
+        self.0
     }
 }
 
@@ -45,6 +85,12 @@ pub enum Tier {
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    /// x86-64 with AVX2 and AVX-VNNI.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(AvxVnni),
+    /// x86-64 with AVX-512 and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512Vnni),
     /// AArch64 with NEON.
     #[cfg(target_arch = "aarch64")]
     Neon(Neon),
@@ -53,22 +99,18 @@ pub enum Tier {
 impl Tier {
     /// The fastest tier of this CPU.
     pub fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(token) = Avx2::detect() {
-            return Self::Avx2(token);
-        }
-        #[cfg(target_arch = "aarch64")]
-        if let Some(token) = Neon::detect() {
-            return Self::Neon(token);
-        }
-        Self::Scalar(Scalar)
+        Self::available().pop().unwrap_or(Self::Scalar(Scalar))
     }
 
     /// Every tier this CPU can run, slowest first.
     pub fn available() -> Vec<Self> {
         let mut tiers = vec![Self::Scalar(Scalar)];
         #[cfg(target_arch = "x86_64")]
-        tiers.extend(Avx2::detect().map(Self::Avx2));
+        {
+            tiers.extend(Avx2::detect().map(Self::Avx2));
+            tiers.extend(AvxVnni::detect().map(Self::AvxVnni));
+            tiers.extend(Avx512Vnni::detect().map(Self::Avx512Vnni));
+        }
         #[cfg(target_arch = "aarch64")]
         tiers.extend(Neon::detect().map(Self::Neon));
         tiers
@@ -85,6 +127,10 @@ impl Tier {
             Self::Scalar(_) => "scalar",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni(_) => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni(_) => "avx512-vnni",
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => "neon",
         }

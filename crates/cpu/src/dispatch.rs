@@ -20,6 +20,11 @@ macro_rules! kernel {
                     // SAFETY: the token proves the features.
                     unsafe { avx2(token, $($arg),*) }
                 }
+                // These kernels have no products of integers, which is all that the other tiers are faster at.
+                #[cfg(target_arch = "x86_64")]
+                Tier::AvxVnni(token) => $name(Tier::Avx2(token.avx2()), $($arg),*),
+                #[cfg(target_arch = "x86_64")]
+                Tier::Avx512Vnni(token) => $name(Tier::Avx2(token.avx2()), $($arg),*),
                 #[cfg(target_arch = "aarch64")]
                 Tier::Neon(token) => {
                     #[target_feature(enable = "neon")]

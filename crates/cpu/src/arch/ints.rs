@@ -104,6 +104,10 @@ impl Tier {
             Self::Scalar(token) => token.enter(kernel),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => token.enter(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni(token) => token.enter(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni(token) => token.enter(kernel),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.enter(kernel),
         }

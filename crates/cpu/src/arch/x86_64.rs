@@ -1,3 +1,4 @@
 //! Tiers of x86-64.
 
 mod avx2;
+mod vnni;

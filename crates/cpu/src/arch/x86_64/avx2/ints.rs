@@ -3,13 +3,13 @@
 
 use std::arch::x86_64::*;
 
+use super::Ymm;
 use crate::arch::ints::{Ints, Kernel};
-use crate::caps::Avx2;
 
 /// Calls intrinsics whose only requirement is their instructions.
 macro_rules! with_avx2 {
     ($token:ident, $value:expr) => {{
-        let _: Avx2 = $token;
+        let _: $crate::caps::Avx2 = $crate::arch::x86_64::avx2::Ymm::avx2($token);
         // SAFETY: the intrinsics need AVX2, FMA and F16C, and a token exists only where the CPU has them; those that
         // read or write memory are given references to arrays of the size they access, and need no alignment.
         unsafe { $value }
@@ -22,20 +22,14 @@ const SPREAD: [i8; 32] = [
     -1,
 ];
 
-pub(super) use with_avx2;
+pub(in crate::arch::x86_64) use with_avx2;
 
-impl Ints for Avx2 {
+impl<Y: Ymm> Ints for Y {
     type H = __m256i;
 
     #[inline(always)]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma,f16c")]
-        #[inline(never)]
-        fn run<K: Kernel>(token: Avx2, kernel: K) -> K::Output {
-            kernel.run(token)
-        }
-        // SAFETY: the features are there, or there would be no token.
-        unsafe { run(self, kernel) }
+        Ymm::enter(self, kernel)
     }
 
     #[inline(always)]
@@ -113,7 +107,7 @@ impl Ints for Avx2 {
 
     #[inline(always)]
     fn dot(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)))
+        Ymm::dot(self, acc, a, b)
     }
 
     #[inline(always)]

@@ -3,19 +3,18 @@
 
 use std::arch::x86_64::*;
 
+use super::Ymm;
 use super::ints::{transpose4, with_avx2};
 use crate::arch::quads::Quads;
-use crate::caps::Avx2;
 
 /// The low halves of four words, then the high ones.
 const HALVES: [u8; 16] = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15];
 
-impl Quads for Avx2 {
+impl<Y: Ymm> Quads for Y {
     type B = __m256i;
-    /// Sixteen i16: a row's products of bytes 0 and 1, and of bytes 2 and 3.
     type S = __m256i;
 
-    const WIDE_SUMS: bool = false;
+    const WIDE_SUMS: bool = Y::WIDE_SUMS;
 
     #[inline(always)]
     fn load_quads(self, quads: &[u8; 32]) -> __m256i {
@@ -131,16 +130,16 @@ impl Quads for Avx2 {
 
     #[inline(always)]
     fn add_products(self, sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_add_epi16(sums, _mm256_maddubs_epi16(codes, x)))
+        Ymm::add_products(self, sums, codes, x)
     }
 
     #[inline(always)]
     fn row_sums(self, sums: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)))
+        Ymm::row_sums(self, sums)
     }
 
     #[inline(always)]
     fn add_scaled(self, acc: __m256i, sums: __m256i, factors: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_add_epi32(acc, _mm256_madd_epi16(sums, factors)))
+        Ymm::add_scaled(self, acc, sums, factors)
     }
 }

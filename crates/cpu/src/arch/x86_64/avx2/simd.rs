@@ -7,10 +7,10 @@ use std::arch::x86_64::{
     _mm256_slli_epi32, _mm256_srai_epi32, _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
 };
 
+use super::Ymm;
 use crate::arch::simd::Simd;
-use crate::caps::Avx2;
 
-impl Simd for Avx2 {
+impl<Y: Ymm> Simd for Y {
     type F = __m256;
     type I = __m256i;
 
