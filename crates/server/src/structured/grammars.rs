@@ -24,11 +24,11 @@ const MAX_TOKEN_BYTES: usize = 1000;
 /// once instead of byte by byte. More such sets gain nothing that was measured, and cost several tries of memory.
 const STRING_SLICE: &str = r#"[^"\\\x00-\x1F\x7F]+"#;
 /// Stack of the thread that reads a schema. It recurses once for each link in a chain of references; the longest chain that
-/// fits a schema takes a quarter of this. Untouched pages of a stack take no memory.
+/// fits a schema takes a tenth of this. Untouched pages of a stack take no memory.
 const STACK_BYTES: usize = 128 << 20;
 
-/// Limits for one grammar. Below them compiling takes tens of milliseconds, a token at most about ten, and the tables of an
-/// answer some tens of megabytes.
+/// Limits for one grammar. Below them, compiling takes some tenths of a second at worst, a token some twenty milliseconds, and the
+/// tables of an answer some tens of megabytes.
 fn limits() -> ParserLimits {
     ParserLimits {
         step_lexer_fuel: 150_000,

@@ -4,8 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::reply::{ApiError, ApiResult};
 
-/// Longest schema, written without spaces. Reading one nests as deep as its chains of references are long, about 25 bytes
-/// of schema for each level.
+/// Longest schema, written without spaces: several times the longest in use.
 pub const MAX_SCHEMA_BYTES: usize = 64 << 10;
 
 /// What may stand between two parts of JSON: nothing, a space, or a line break and an indentation. A model that is unsure

@@ -9,6 +9,7 @@ use super::format::{HERMES_CLOSE, HERMES_OPEN, MISTRAL_ARGUMENTS, MISTRAL_OPEN, 
 
 /// How a model is shown functions, and how it calls them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Dialect {
     pub format: ToolFormat,
     /// Whether the template shows functions to the model. Otherwise a message does.

@@ -62,7 +62,8 @@ fn functions() -> Value {
 }
 
 fn take(tools: Value, choice: Value, parallel: Value) -> ApiResult<Option<ToolUse>> {
-    let fields = json!({"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel});
+    let fields = [("tools", tools), ("tool_choice", choice), ("parallel_tool_calls", parallel)];
+    let fields = fields.into_iter().collect::<Value>();
     ToolUse::take(&mut Fields::of("", fields)?, &mut Unknown::default())
 }
 
