@@ -44,7 +44,7 @@ const GOLDENS: [Golden; 6] = [
     Golden { name: "smollm2", default: REAL_DEFAULT, reference: REAL_REFERENCE, perplexity: Some("smollm2-135m-q4_1") },
     Golden { name: "gemma3", default: REAL_DEFAULT, reference: REAL_REFERENCE, perplexity: Some("gemma3-270m-q4_k_m") },
     Golden { name: "muse-F32", default: MUSE_REFERENCE, reference: MUSE_REFERENCE, perplexity: None },
-    Golden { name: "muse-Q8_0", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
+    Golden { name: "muse-Q8_0", default: MUSE_REFERENCE, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q4_K", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
     Golden { name: "muse-Q6_K", default: MUSE_DEFAULT, reference: MUSE_REFERENCE, perplexity: None },
 ];
