@@ -51,7 +51,8 @@ fn an_answer_that_the_model_ends_is_not_said_to_be_cut() {
 #[test]
 fn choices_are_as_many_as_asked_for_up_to_the_slots_and_differ() {
     let server = smollm2(&["--ctx", "512", "--slots", "3"]);
-    let body = json!({"messages": question(), "max_tokens": 12, "n": 3, "seed": 11, "temperature": 1.5});
+    let body =
+        json!({"messages": question(), "max_tokens": 12, "n": 3, "seed": 11, "temperature": 1.5, "ignore_eos": true});
     let reply = server.ask(CHAT, &body);
     let choices = reply["choices"].as_array().expect("an array");
     let texts: Vec<_> = choices.iter().map(|choice| choice["message"]["content"].as_str().expect("text")).collect();
