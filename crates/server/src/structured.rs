@@ -9,6 +9,7 @@ mod cost;
 mod error;
 mod grammar;
 mod grammars;
+mod numbers;
 mod response_format;
 mod schema;
 #[cfg(test)]

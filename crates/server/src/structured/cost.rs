@@ -9,6 +9,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::numbers;
+
 /// Most `pattern` and `patternProperties` of a schema.
 const MAX_PATTERNS: usize = 64;
 /// Most properties of one object. Each that may be absent is a few possibilities more at every comma, of which the compiler
@@ -64,6 +66,7 @@ impl<'a> Cost<'a> {
                 if n_property > MAX_PROPERTIES {
                     return Err(format!("an object has {n_property} properties; the limit is {MAX_PROPERTIES}"));
                 }
+                fields.iter().try_for_each(|(keyword, value)| numbers::check(keyword, value))?;
                 self.combine(fields);
                 fields.values().try_for_each(|value| self.visit(value))
             }

@@ -5,7 +5,6 @@
 use std::arch::aarch64::*;
 
 use crate::arch::ints::{Ints, Kernel};
-use crate::arch::simd::Simd;
 use crate::caps::Neon;
 
 /// Calls intrinsics whose only requirement is their instructions.
