@@ -18,6 +18,7 @@ use muser_ops::{Attention, AttentionSpan};
 
 use crate::caps::Tier;
 use crate::elementwise::sigmoid_gate;
+use crate::grow::grow;
 use crate::pool::{Disjoint, Pool};
 use chunk::{CHUNK, KvHead, Scoring, o_width};
 use softmax::{Results, Softmax, finish, join};
@@ -215,12 +216,6 @@ impl Worker {
     fn new() -> Self {
         let scores = Box::new([[0.0; CHUNK]; MAX_ROWS]);
         Self { softmax: Vec::new(), o: Vec::new(), tiles: Tiles::default(), scores, few_o: Vec::new() }
-    }
-}
-
-fn grow<T: Clone>(items: &mut Vec<T>, len: usize, value: T) {
-    if items.len() < len {
-        items.resize(len, value);
     }
 }
 

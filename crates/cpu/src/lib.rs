@@ -8,6 +8,7 @@ pub mod caps;
 mod dispatch;
 pub mod elementwise;
 mod error;
+mod grow;
 mod math;
 pub mod norm;
 pub mod pool;

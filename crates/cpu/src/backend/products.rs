@@ -7,6 +7,7 @@ use muser_ops::{Error, Matrix, Norm, Rows};
 
 use super::{TASK_LEN, gains};
 use crate::caps::Tier;
+use crate::grow::grow;
 use crate::norm::rms_norm;
 use crate::pool::{Disjoint, Pool};
 use crate::product::{Activations, Band, Forms, Scratch, WeightRows, product_float, product_integer};
@@ -82,7 +83,7 @@ impl Products {
         let task_rows = |task: usize| task * rows_each..n.min((task + 1) * rows_each);
 
         if let (Some(norm), true) = (norm, any_float) {
-            grow(&mut self.normed, n * width);
+            grow(&mut self.normed, n * width, 0.0);
             pool.run_chunks(&mut self.normed[..n * width], rows_each * width, |task, normed| {
                 for (row, normed) in task_rows(task).zip(normed.chunks_exact_mut(width)) {
                     rms_norm(tier, x.row(row), gains(norm), norm.eps, normed);
@@ -92,7 +93,7 @@ impl Products {
         if forms.any() {
             let activations = self.activations.resize(n, width, forms);
             pool.run_with(&mut self.workers, n_task, |task, worker| {
-                grow(&mut worker.row, width);
+                grow(&mut worker.row, width, 0.0);
                 let normed = &mut worker.row[..width];
                 for row in task_rows(task) {
                     let values = match norm {
@@ -152,7 +153,7 @@ impl Products {
         out: &mut [f32],
     ) -> Result<(), Error> {
         let (n, n_ff) = (x.n(), gate.rows());
-        grow(&mut self.up, n * n_ff);
+        grow(&mut self.up, n * n_ff, 0.0);
         // A band stands for the same rows of both matrices.
         cut(&mut self.bands, pool.threads(), n, [gate]);
         let (gate, up) = (weight_rows(gate)?, weight_rows(up)?);
@@ -206,11 +207,5 @@ fn cut<'a>(
         let step = (band_bytes / matrix.row_bytes()).clamp(1, n_row).next_multiple_of(BAND_ROWS);
         let band = |start| OutputBand { product, rows: start..n_row.min(start + step) };
         bands.extend((0..n_row).step_by(step).map(band));
-    }
-}
-
-fn grow(values: &mut Vec<f32>, len: usize) {
-    if values.len() < len {
-        values.resize(len, 0.0);
     }
 }

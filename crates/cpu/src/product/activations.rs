@@ -5,6 +5,7 @@ use muser_quant::{UNIT_LEN, WeightType, integer_form};
 
 use super::quantize::{QuantizeNarrow, QuantizeWide};
 use crate::caps::Tier;
+use crate::grow::grow;
 use crate::pool::Disjoint;
 
 /// Thirty-two activations of 8 bits, or their second digit.
@@ -142,12 +143,6 @@ impl Activations {
     /// Units in a row.
     pub(crate) fn n_unit(&self) -> usize {
         self.k / UNIT_LEN
-    }
-}
-
-fn grow<T: Copy>(items: &mut Vec<T>, len: usize, fill: T) {
-    if items.len() < len {
-        items.resize(len, fill);
     }
 }
 
