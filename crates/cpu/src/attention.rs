@@ -1,13 +1,13 @@
 //! Softmax attention over KV planes.
 //!
-//! The module `chunk` says what is computed, `tile` and `stream` compute it. Here the work is cut: a *block* is some positions of one sequence and one KV
+//! The modules `chunk` and `fixed` say what is computed, `tile` computes it. Here the work is cut: a *block* is some positions of one sequence and one KV
 //! head with the query heads that read it. Usually one task computes a block, chunk after chunk. A block that would keep
 //! one thread busy while others wait, as in the decoding of one long sequence, is split into a task for each chunk, and the
 //! one that ends last joins them. The arithmetic is the same either way.
 
 mod chunk;
+mod fixed;
 mod softmax;
-mod stream;
 mod tile;
 
 use std::cmp::Reverse;
@@ -22,7 +22,6 @@ use crate::grow::grow;
 use crate::pool::{Disjoint, Pool};
 use chunk::{CHUNK, KvHead, Scoring, o_width};
 use softmax::{Results, Softmax, finish, join};
-use stream::{MAX_ROWS, Query, Scores};
 use tile::{Fate, Tiles};
 
 /// The most query rows in a block: enough to share the reading of a chunk, few enough that their state stays in the
@@ -32,8 +31,8 @@ const BLOCK_ROWS: usize = 192;
 /// Blocks for each thread, if there are rows enough to fill tiles: so threads of unequal speed end together.
 const BLOCKS_PER_THREAD: usize = 4;
 
-/// Query rows that make `tile` faster than `stream`.
-const MIN_TILED_ROWS: usize = 24;
+/// Query rows that are worth the conversion of keys and values for them alone.
+const MIN_ROWS: usize = 24;
 
 /// A block is split when its share of the work is more than one in this many per thread. Fewer than there are blocks, since
 /// those of a long batch differ a little and should stay whole: the partial results of many rows are megabytes.
@@ -58,10 +57,6 @@ struct Worker {
     softmax: Vec<Softmax>,
     o: Vec<f32>, // (rows of a block, o_width)
     tiles: Tiles,
-    /// Scores of a few queries.
-    scores: Box<Scores>,
-    /// Partial results of a few queries.
-    few_o: Vec<f32>, // (MAX_ROWS, o_width)
 }
 
 /// Some positions of a sequence with the query heads of one KV head.
@@ -84,11 +79,6 @@ struct Block {
 impl Block {
     fn cost(&self) -> usize {
         self.n_row * self.chunks.len()
-    }
-
-    /// Whether its queries are enough to convert keys and values for them.
-    fn is_tiled(&self) -> bool {
-        self.n_row >= MIN_TILED_ROWS
     }
 
     /// The position of a query row.
@@ -126,7 +116,7 @@ pub fn attention(tier: Tier, pool: &mut Pool, scratch: &mut Scratch, op: Attenti
         tier,
         spans,
         window,
-        scoring: Scoring { scale, soft_cap },
+        scoring: Scoring::new(scale, soft_cap),
         n_head,
         head_dim,
         o_width: o_width(head_dim),
@@ -207,21 +197,19 @@ impl Scratch {
         for worker in &mut self.workers {
             grow(&mut worker.softmax, n_row, Softmax::EMPTY);
             grow(&mut worker.o, n_row * o_width, 0.0);
-            grow(&mut worker.few_o, MAX_ROWS * o_width, 0.0);
         }
     }
 }
 
 impl Worker {
     fn new() -> Self {
-        let scores = Box::new([[0.0; CHUNK]; MAX_ROWS]);
-        Self { softmax: Vec::new(), o: Vec::new(), tiles: Tiles::default(), scores, few_o: Vec::new() }
+        Self { softmax: Vec::new(), o: Vec::new(), tiles: Tiles::default() }
     }
 }
 
 /// Positions in a block of about `rows` rows, of a span of `n` positions with `group` rows each.
 fn block_positions(n: usize, group: usize, rows: usize) -> usize {
-    let most = (rows.clamp(MIN_TILED_ROWS, BLOCK_ROWS) / group).max(1);
+    let most = (rows.clamp(MIN_ROWS, BLOCK_ROWS) / group).max(1);
     let even = n.div_ceil(n.div_ceil(most));
     // Rounded up to whole tiles.
     let whole = (1..tile::ROWS).find(|positions| (positions * group).is_multiple_of(tile::ROWS));
@@ -254,31 +242,15 @@ impl Run<'_> {
     /// Computes a block.
     fn whole(&self, block: &Block, worker: &mut Worker) {
         let kv = KvHead::new(self.spans[block.span].plane, block.head_kv);
-        let Worker { softmax, o, tiles, scores, few_o } = worker;
+        let Worker { softmax, o, tiles } = worker;
         let (softmax, o) = (&mut softmax[..block.n_row], &mut o[..block.n_row * self.o_width]);
         softmax.fill(Softmax::EMPTY);
         o.fill(0.0);
-        if block.is_tiled() {
-            tiles.load(block.n_row, self.head_dim, |row| &self.q[self.place(block, row)]);
-            for chunk in block.chunks.clone() {
-                tiles.see(block.n_row, |row| self.visible(block, row, chunk));
-                let results = Results { softmax: &mut *softmax, o: &mut *o };
-                tile::attend(self.tier, &kv, self.scoring, Fate::Join, tiles, results);
-            }
-        } else {
-            for chunk in block.chunks.clone() {
-                for first in (0..block.n_row).step_by(MAX_ROWS) {
-                    let rows = first..block.n_row.min(first + MAX_ROWS);
-                    let mut part = [Softmax::EMPTY; MAX_ROWS];
-                    let partial = Results { softmax: &mut part, o: few_o };
-                    self.few(&kv, block, chunk, rows.clone(), scores, partial);
-                    for ((row, part), part_o) in rows.zip(part).zip(few_o.chunks_exact(self.o_width)) {
-                        if !self.visible(block, row, chunk).is_empty() {
-                            join(self.tier, &mut softmax[row], self.row(o, row), part, part_o);
-                        }
-                    }
-                }
-            }
+        self.load(block, tiles);
+        for chunk in block.chunks.clone() {
+            tiles.see(|row| self.visible(block, row, chunk));
+            let results = Results { softmax: &mut *softmax, o: &mut *o };
+            tile::attend(self.tier, &kv, self.scoring, Fate::Join, tiles, results);
         }
         for (row, &softmax) in softmax.iter().enumerate() {
             self.finish(block, row, softmax, self.row(o, row));
@@ -293,20 +265,16 @@ impl Run<'_> {
         let partial = unsafe { self.partial.slice(range.clone()) };
         // SAFETY: as above.
         let partial_o = unsafe { self.partial_o.slice(range.start * self.o_width..range.end * self.o_width) };
-        if block.is_tiled() {
-            let tiles = &mut worker.tiles;
-            tiles.load(block.n_row, self.head_dim, |row| &self.q[self.place(block, row)]);
-            tiles.see(block.n_row, |row| self.visible(block, row, chunk));
-            let results = Results { softmax: partial, o: partial_o };
-            tile::attend(self.tier, &kv, self.scoring, Fate::Store, tiles, results);
-            return;
-        }
-        for first in (0..block.n_row).step_by(MAX_ROWS) {
-            let rows = first..block.n_row.min(first + MAX_ROWS);
-            let o = &mut partial_o[first * self.o_width..];
-            let partial = Results { softmax: &mut partial[rows.clone()], o };
-            self.few(&kv, block, chunk, rows, &mut worker.scores, partial);
-        }
+        self.load(block, &mut worker.tiles);
+        worker.tiles.see(|row| self.visible(block, row, chunk));
+        let results = Results { softmax: partial, o: partial_o };
+        tile::attend(self.tier, &kv, self.scoring, Fate::Store, &mut worker.tiles, results);
+    }
+
+    /// Takes the queries of a block.
+    fn load(&self, block: &Block, tiles: &mut Tiles) {
+        let query = |row| &self.q[self.place(block, row)];
+        tile::load(self.tier, tiles, self.scoring, block.n_row, self.head_dim, query);
     }
 
     /// Joins the chunks of a split block, in their order. All of its tasks have ended.
@@ -328,25 +296,6 @@ impl Run<'_> {
             }
             self.finish(block, row, softmax, o);
         }
-    }
-
-    /// The partial results of up to [`MAX_ROWS`] query rows for a chunk.
-    fn few(
-        &self,
-        kv: &KvHead<'_>,
-        block: &Block,
-        chunk: usize,
-        rows: Range<usize>,
-        scores: &mut Scores,
-        partial: Results<'_>,
-    ) {
-        let queries: [Query<'_>; MAX_ROWS] = std::array::from_fn(|index| {
-            let row = (rows.start + index).min(rows.end - 1);
-            Query { q: &self.q[self.place(block, row)], visible: self.visible(block, row, chunk) }
-        });
-        // The first queries that read a chunk bring it into the cache for the others.
-        let fresh = rows.start == 0;
-        stream::attend(self.tier, kv, self.scoring, &queries[..rows.len()], fresh, scores, partial);
     }
 
     /// Writes the output of a query row.

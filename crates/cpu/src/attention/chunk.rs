@@ -4,13 +4,16 @@
 //! with visible positions `j` gives a partial result that depends on nothing else:
 //!
 //! ```text
-//! s_j = (q_0 k_j0 + q_1 k_j1 + …) * (scale * log2 e)
-//!                                              one chain of fused multiply-adds from 0, in the order of d; with a soft
-//!                                              cap instead cap * tanh((…) * scale / cap) * log2 e
+//! q', k'_j, v'_j                               the query, keys and values as integers, each with a scale: q is about
+//!                                              q' * scale(q)
+//! s_j = (q'_0 k'_j0 + q'_1 k'_j1 + …) * scale(k_j) * (scale(q) * scale * log2 e)
+//!                                              the sum is exact; with a soft cap instead
+//!                                              cap * tanh((…) * scale(k_j) * (scale(q) * scale / cap)) * (cap * log2 e)
 //! m_c = max s_j
 //! p_j = 2^(s_j - m_c)
 //! l_c = sum of p_j in eight lanes, lane j % 8, in the order of j, then folded
-//! o_c = p_j v_j + …                            one chain of fused multiply-adds from 0, in the order of j
+//! w_j = p_j * scale(v_j);  w'                  all w_j as integers with a scale
+//! o_c = (w'_j v'_j + …) * scale(w)             the sum is exact
 //! ```
 //!
 //! Partial results are joined in the order of the chunks, starting from `m = -inf, l = 0, o = 0`:
@@ -21,25 +24,26 @@
 //! ```
 //!
 //! and the output is `o * (1 / l)`. A chunk without a visible position is left out. So it is free who computes which chunk
-//! when, and how many queries share the reading of a key.
-//!
-//! There are two ways to it: `tile` for many queries at once, `stream` for a few.
+//! when, how many queries share the reading of a key, and in which order products are summed. The module `fixed` says how
+//! numbers become integers.
 //!
 //! Keys lie with eight positions side by side, so that a register holds one component of eight keys and a score needs no
 //! sum across lanes.
 
 use std::f32::consts::LOG2_E;
+use std::ops::Range;
 
 use muser_memory::KvPlane;
 
+use super::fixed::most_of_keys;
 use crate::arch::simd::Simd;
-use crate::elementwise::soft_cap;
+use crate::math::tanh;
 
 /// Positions in a chunk.
 pub(super) const CHUNK: usize = 256;
 /// Positions in a block of keys.
 pub(super) const BLOCK: usize = 8;
-/// Keys, or components of values, that `tile` multiplies at once.
+/// Keys, or components of values, that are multiplied at once.
 pub(super) const PANEL: usize = 2 * BLOCK;
 
 /// Length of a row of results: `head_dim` filled up to whole panels.
@@ -47,19 +51,27 @@ pub(super) fn o_width(head_dim: usize) -> usize {
     head_dim.next_multiple_of(PANEL)
 }
 
+/// The sixteens of a chunk that positions in it touch.
+pub(super) fn panels_of(positions: &Range<usize>) -> Range<usize> {
+    let start = positions.start % CHUNK;
+    start / PANEL..(start + positions.len()).div_ceil(PANEL)
+}
+
 /// One KV head's keys and values.
 #[derive(Clone, Copy)]
 pub(super) struct KvHead<'a> {
     /// Halves. `(capacity/8, head_dim, 8)`
-    pub k: &'a [[u16; BLOCK]],
+    k: &'a [[u16; BLOCK]],
     /// Halves. `(capacity, head_dim)`
-    pub v: &'a [u16],
+    v: &'a [u16],
     /// Rows; a multiple of 8.
-    pub capacity: usize,
+    capacity: usize,
     /// Values in a head.
     pub head_dim: usize,
     /// Position `pos` is in row `(pos + shift) % capacity`; a multiple of 8 below `capacity`.
-    pub shift: usize,
+    shift: usize,
+    /// The largest integer of keys.
+    pub most: f32,
 }
 
 impl<'a> KvHead<'a> {
@@ -71,32 +83,58 @@ impl<'a> KvHead<'a> {
         let v = &plane.v_bits()[head * len..][..len];
         let shift = (plane.origin_physical() + capacity - plane.origin_logical() % capacity) % capacity;
         debug_assert_eq!(shift % BLOCK, 0, "a position's lane is its remainder by {BLOCK}");
-        Self { k, v, capacity, head_dim, shift }
+        Self { k, v, capacity, head_dim, shift, most: most_of_keys(head_dim) }
+    }
+
+    /// The keys of eight positions from `pos` on, a multiple of eight. Those that the plane does not hold are numbers
+    /// without meaning. `(head_dim, 8)`
+    #[inline(always)]
+    pub(super) fn keys(&self, pos: usize) -> &'a [[u16; BLOCK]] {
+        &self.k[self.row_of(pos) / BLOCK * self.head_dim..][..self.head_dim]
+    }
+
+    /// The values of eight positions from `pos` on, a multiple of eight, as [`keys`](Self::keys). `(8, head_dim)`
+    #[inline(always)]
+    pub(super) fn values(&self, pos: usize) -> &'a [u16] {
+        &self.v[self.row_of(pos) * self.head_dim..][..BLOCK * self.head_dim]
     }
 
     /// The row of a position.
     #[inline(always)]
-    pub(super) fn row_of(&self, pos: usize) -> usize {
+    fn row_of(&self, pos: usize) -> usize {
         (pos + self.shift) % self.capacity
     }
 }
 
-/// How scores are made of products.
+/// How scores, in units of `ln 2`, are made of products.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scoring {
     /// Factor on the products.
-    pub scale: f32,
-    /// Bound on the scores' magnitude.
-    pub soft_cap: Option<f32>,
+    factor: f32,
+    /// What a hyperbolic tangent is multiplied by.
+    cap: Option<f32>,
 }
 
 impl Scoring {
-    /// Scores of products, in units of `ln 2`.
+    /// Scores that are products times `scale`, bounded by `soft_cap`.
+    pub(super) fn new(scale: f32, soft_cap: Option<f32>) -> Self {
+        match soft_cap {
+            None => Self { factor: scale * LOG2_E, cap: None },
+            Some(cap) => Self { factor: scale / cap, cap: Some(cap * LOG2_E) },
+        }
+    }
+
+    /// The factor on the products of a query with this scale.
+    pub(super) fn query_factor(self, scale: f32) -> f32 {
+        scale * self.factor
+    }
+
+    /// Scores of products that have been multiplied by [`query_factor`](Self::query_factor).
     #[inline(always)]
     pub(super) fn score<S: Simd>(self, s: S, products: S::F) -> S::F {
-        match self.soft_cap {
-            None => s.mul(products, s.splat(self.scale * LOG2_E)),
-            Some(cap) => s.mul(soft_cap(s, s.mul(products, s.splat(self.scale)), cap), s.splat(LOG2_E)),
+        match self.cap {
+            None => products,
+            Some(cap) => s.mul(tanh(s, products), s.splat(cap)),
         }
     }
 }

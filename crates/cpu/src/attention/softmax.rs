@@ -1,8 +1,11 @@
-//! The exponentials of a row of scores, and the joining of partial results.
+//! From scores to weights, and the joining of partial results.
 
+use std::array::{from_mut, from_ref};
 use std::ops::Range;
 
-use super::chunk::{BLOCK, CHUNK};
+use super::chunk::{BLOCK, CHUNK, PANEL, panels_of};
+use super::fixed::{COLS, Weights, convert_weights};
+use crate::arch::ints::Ints;
 use crate::arch::simd::Simd;
 use crate::dispatch::kernel;
 use crate::math::exp2;
@@ -43,25 +46,42 @@ kernel! {
     pub(super) fn finish(softmax: Softmax, o: &[f32], out: &mut [f32]) = finish_row;
 }
 
-/// Turns the scores of one query into exponentials, zero where it does not see.
+/// Turns the scores of one query into weights: exponentials times the scales of the values. Of the sixteens that `any`
+/// touches, in which the query sees something, what it does not see has weight zero. Returns with the partial result the scale
+/// of the weights.
 #[inline(always)]
-pub(super) fn exponentiate<S: Simd>(s: S, row: &mut [f32; CHUNK], visible: &Range<usize>) -> Softmax {
-    let (start, len) = (visible.start % CHUNK, visible.len());
-    let blocks = start / BLOCK * BLOCK..(start + len).next_multiple_of(BLOCK);
-    row[blocks.start..start].fill(f32::NEG_INFINITY);
-    row[start + len..blocks.end].fill(f32::NEG_INFINITY);
+pub(super) fn weigh<S: Ints>(
+    s: S,
+    scores: &mut [f32; CHUNK],
+    value_scales: &[[f32; BLOCK]],
+    visible: &Range<usize>,
+    any: &Range<usize>,
+    weights: &mut Weights,
+) -> (Softmax, f32) {
+    let (start, end) = (visible.start % CHUNK, visible.start % CHUNK + visible.len());
+    let panels = panels_of(visible);
+    let (weights, _) = weights.as_chunks_mut();
+    let around = panels_of(any);
+    weights[around.start..panels.start].fill([[0; 2]; BLOCK]);
+    weights[panels.end..around.end].fill([[0; 2]; BLOCK]);
+    scores[panels.start * PANEL..start].fill(f32::NEG_INFINITY);
+    scores[end..panels.end * PANEL].fill(f32::NEG_INFINITY);
 
-    let (blocks, _) = row[blocks].as_chunks_mut::<BLOCK>();
-    let max = s.largest(largest(s, blocks));
-    let mut sum = s.splat(0.0);
-    let (fours, rest) = blocks.as_chunks_mut();
-    for blocks in fours {
-        sum = exponentiate_blocks::<S, 4>(s, blocks, max, sum);
+    let blocks = panels.start * COLS..panels.end * COLS;
+    let (row, _) = scores[panels.start * PANEL..panels.end * PANEL].as_chunks_mut::<BLOCK>();
+    let max = s.largest(largest(s, row));
+    let (mut sum, mut greatest) = (s.splat(0.0), s.splat_int(0));
+    let ((fours, rest), (four_scales, rest_scales)) = (row.as_chunks_mut::<4>(), value_scales[blocks].as_chunks::<4>());
+    for (blocks, scales) in fours.iter_mut().zip(four_scales) {
+        (sum, greatest) = weigh_blocks(s, blocks, scales, max, sum, greatest);
     }
-    for block in rest {
-        sum = exponentiate_blocks(s, std::array::from_mut(block), max, sum);
+    for (block, scales) in rest.iter_mut().zip(rest_scales) {
+        (sum, greatest) = weigh_blocks(s, from_mut(block), from_ref(scales), max, sum, greatest);
     }
-    Softmax { max, sum: s.fold(sum) }
+    let greatest = f32::from_bits(s.fold_max(greatest).cast_unsigned());
+    let scale =
+        convert_weights(s, &scores.as_chunks().0[panels.clone()], greatest, &mut weights[panels]);
+    (Softmax { max, sum: s.fold(sum) }, scale)
 }
 
 /// The largest scores by lane; NaN among them is passed over.
@@ -74,20 +94,30 @@ fn largest<S: Simd>(s: S, blocks: &[[f32; BLOCK]]) -> S::F {
     max
 }
 
-/// Turns scores into exponentials, and adds them to `sum` block by block.
+/// Turns scores into weights. Adds the exponentials to `sum`, block by block, and takes the bits of the largest weights into
+/// `greatest`: as weights are not negative, they have the order of integers, and a NaN is above all.
 #[inline(always)]
-fn exponentiate_blocks<S: Simd, const N: usize>(s: S, blocks: &mut [[f32; BLOCK]; N], max: f32, sum: S::F) -> S::F {
+fn weigh_blocks<S: Ints, const N: usize>(
+    s: S,
+    blocks: &mut [[f32; BLOCK]; N],
+    scales: &[[f32; BLOCK]; N],
+    max: f32,
+    mut sum: S::F,
+    mut greatest: S::I,
+) -> (S::F, S::I) {
     let mut x = [sum; N];
     for i in 0..N {
         x[i] = s.sub(s.load(&blocks[i]), s.splat(max));
     }
     let p = exp2(s, x);
-    let mut sum = sum;
     for i in 0..N {
         sum = s.add(sum, p[i]);
-        s.store(p[i], &mut blocks[i]);
+        // What is not seen may have a scale without meaning.
+        let weight = s.select_lt(s.splat(0.0), p[i], s.mul(p[i], s.load(&scales[i])), s.splat(0.0));
+        greatest = s.max_int(greatest, s.to_bits(weight));
+        s.store(weight, &mut blocks[i]);
     }
-    sum
+    (sum, greatest)
 }
 
 /// Joins a chunk's maximum and sum to those before it. Returns the factors on the values before it, and on the chunk's.

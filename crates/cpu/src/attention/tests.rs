@@ -82,11 +82,24 @@ impl Sequence {
         outputs
     }
 
+    /// Some held numbers as integers up to `most`, and their scale.
+    fn fixed(x: &[f32], most: f32) -> (Vec<i64>, f32) {
+        let max = x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        let factor = if max > 1e-30 { most / max } else { 0.0 };
+        // In f64 the product is exact.
+        let integers = x.iter().map(|&x| (f64::from(x) * f64::from(factor)).round_ties_even() as i64);
+        (integers.collect(), max * (1.0 / most))
+    }
+
     /// The output of one query head, computed as the module's text says and in no other way.
     fn expected(&self, pos: usize, head: usize) -> Vec<f32> {
         let Shape { n_head, n_head_kv, head_dim, window, soft_cap } = self.shape;
         let head_kv = head / (n_head / n_head_kv);
-        let q = &self.q[(pos * n_head + head) * head_dim..][..head_dim];
+        let most_of_keys = ((2f64.powi(31) - 1.0) / head_dim as f64).sqrt().floor() as f32;
+        let held = |rows: &[f32], j: usize| -> Vec<f32> {
+            (0..head_dim).map(|d| self.held(rows, j, head_kv, d)).collect()
+        };
+        let (q, q_scale) = Self::fixed(&self.q[(pos * n_head + head) * head_dim..][..head_dim], most_of_keys);
         let (mut softmax, mut o) = (Softmax::EMPTY, vec![0.0; head_dim]);
         for chunk in 0..=pos / CHUNK {
             let visible = (chunk * CHUNK..(chunk + 1) * CHUNK)
@@ -96,25 +109,30 @@ impl Sequence {
                 continue;
             }
             let score = |j: usize| {
-                let products =
-                    (0..head_dim).fold(0.0f32, |sum, d| q[d].mul_add(self.held(&self.k, j, head_kv, d), sum));
-                soft_cap.map_or(products * (self.shape.scale() * LOG2_E), |cap| {
-                    cap * one(tanh, products * self.shape.scale() / cap) * LOG2_E
+                let (k, k_scale) = Self::fixed(&held(&self.k, j), most_of_keys);
+                let products = q.iter().zip(k).map(|(q, k)| q * k).sum::<i64>() as f32 * k_scale;
+                soft_cap.map_or(products * (q_scale * (self.shape.scale() * LOG2_E)), |cap| {
+                    one(tanh, products * (q_scale * (self.shape.scale() / cap))) * (cap * LOG2_E)
                 })
             };
             let scores: Vec<f32> = positions.iter().map(|&j| score(j)).collect();
             let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let p: Vec<f32> = scores.iter().map(|score| one(exp2, score - max)).collect();
             let mut lanes = [0.0f32; 8];
-            let mut part_o = vec![0.0f32; head_dim];
-            for (&j, &score) in positions.iter().zip(&scores) {
-                let p = one(exp2, score - max);
+            for (&j, p) in positions.iter().zip(&p) {
                 lanes[j % 8] += p;
-                for (d, o) in part_o.iter_mut().enumerate() {
-                    *o = p.mul_add(self.held(&self.v, j, head_kv, d), *o);
-                }
             }
             let [l0, l1, l2, l3, l4, l5, l6, l7] = lanes;
             let sum = ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7));
+
+            let values: Vec<(Vec<i64>, f32)> =
+                positions.iter().map(|&j| Self::fixed(&held(&self.v, j), 2047.0)).collect();
+            let weights: Vec<f32> = p.iter().zip(&values).map(|(p, (_, scale))| p * scale).collect();
+            let (weights, scale) = Self::fixed(&weights, 4095.0);
+            let part_o = (0..head_dim).map(|d| {
+                weights.iter().zip(&values).map(|(weight, (value, _))| weight * value[d]).sum::<i64>() as f32 * scale
+            });
+
             let new_max = softmax.max.max(max);
             let (a, b) = (one(exp2, softmax.max - new_max), one(exp2, max - new_max));
             softmax = Softmax { max: new_max, sum: sum.mul_add(b, softmax.sum * a) };
@@ -256,7 +274,7 @@ fn what_a_query_does_not_see_does_not_reach_it() {
         let out = dirty.run(&[300], 300, Tier::detect(), 1, false);
         assert_same_bits(&out[..at * 24], &clean_out[..at * 24]);
         assert_same_bits(&out[(at + 20) * 24..], &clean_out[(at + 20) * 24..]);
-        assert!(out[at * 24..(at + 20) * 24].chunks(8).all(|head| !head[3].is_finite()));
+        assert!(out[at * 24..(at + 20) * 24].chunks(8).all(|head| head.iter().all(|o| !o.is_finite())));
     }
 }
 
