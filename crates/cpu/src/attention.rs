@@ -1,12 +1,12 @@
 //! Softmax attention over KV planes.
 //!
-//! The modules `chunk` and `fixed` say what is computed, `tile` computes it. Here the work is cut: a *block* is some positions of one sequence and one KV
+//! The modules `chunk` and `integers` say what is computed, `tile` computes it. Here the work is cut: a *block* is some positions of one sequence and one KV
 //! head with the query heads that read it. Usually one task computes a block, chunk after chunk. A block that would keep
 //! one thread busy while others wait, as in the decoding of one long sequence, is split into a task for each chunk, and the
 //! one that ends last joins them. The arithmetic is the same either way.
 
 mod chunk;
-mod fixed;
+mod integers;
 mod softmax;
 mod tile;
 
@@ -274,7 +274,8 @@ impl Run<'_> {
     /// Takes the queries of a block.
     fn load(&self, block: &Block, tiles: &mut Tiles) {
         let query = |row| &self.q[self.place(block, row)];
-        tile::load(self.tier, tiles, self.scoring, block.n_row, self.head_dim, query);
+        let geometry = self.spans[block.span].plane.geometry();
+        tile::load(self.tier, tiles, self.scoring, block.n_row, geometry, query);
     }
 
     /// Joins the chunks of a split block, in their order. All of its tasks have ended.

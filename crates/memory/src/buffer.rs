@@ -1,4 +1,4 @@
-//! Buffers that are written: f32 activations and f16 planes.
+//! Buffers that are written: f32 activations and 16-bit planes.
 
 use half::f16;
 use half::slice::HalfBitsSliceExt;
@@ -57,7 +57,7 @@ impl GpuBuffer {
     }
 }
 
-/// An owned buffer of f16 bits: KV planes.
+/// An owned buffer of 16-bit elements: KV planes.
 #[derive(Debug)]
 pub struct GpuHalfBuffer {
     allocation: Allocation,
@@ -70,7 +70,7 @@ impl GpuHalfBuffer {
     ///
     /// When the size has no representation, passes the device's limits, or the system has no memory.
     pub fn zeros(device: &Device, len: usize) -> Result<Self> {
-        Ok(Self { allocation: Allocation::of::<u16>(device, "f16 buffer", len)? })
+        Ok(Self { allocation: Allocation::of::<u16>(device, "16-bit buffer", len)? })
     }
 
     /// Allocates `len` elements of no particular value, to be written before they are read. Debug and test builds fill

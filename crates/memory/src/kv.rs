@@ -1,6 +1,7 @@
 //! KV planes: one layer's keys and values, a ring of rows addressed by token position.
 
 mod detached;
+mod fixed;
 mod geometry;
 mod plane;
 
@@ -10,5 +11,5 @@ mod detached_tests;
 mod plane_tests;
 
 pub use detached::{CompleteGeneration, DetachedGeneration};
-pub use geometry::{KV_LANES, KvGeometry};
+pub use geometry::{KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KvGeometry};
 pub use plane::KvPlane;

@@ -9,7 +9,7 @@
 //! | Type | Elements | Owns |
 //! | --- | --- | --- |
 //! | [`GpuBuffer`] | f32: residual stream, activations, logits | an allocation |
-//! | [`GpuHalfBuffer`] | f16 bits: KV planes | an allocation |
+//! | [`GpuHalfBuffer`] | 16-bit elements: KV planes | an allocation |
 //! | [`GpuBytes`] | bytes: weights, immutable | an allocation, or a share in a file mapping |
 //! | [`GpuByteView`] | bytes | nothing; borrowed from a [`GpuBytes`] |
 //!
@@ -122,7 +122,9 @@ pub use fault::report_bus_errors;
 pub use file::{FileIdentity, ModelFile, drop_from_page_cache};
 #[cfg(feature = "gpu")]
 pub use gpu::{Binding, GpuInfo, GpuOptions, gpus};
-pub use kv::{CompleteGeneration, DetachedGeneration, KV_LANES, KvGeometry, KvPlane};
+pub use kv::{
+    CompleteGeneration, DetachedGeneration, KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KvGeometry, KvPlane,
+};
 pub use load::{
     Inspected, LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, Observer, OnBytes, OnProgress, SelfTest,
 };

@@ -139,8 +139,7 @@ impl KvCache {
 
     /// Bytes of the keys and values that it holds.
     pub fn held_bytes(&self) -> u64 {
-        let row_bytes = |plane: &KvPlane| 2 * size_of::<u16>() * plane.geometry().row_len();
-        self.planes.iter().map(|plane| (plane.len() * row_bytes(plane)) as u64).sum()
+        self.planes.iter().map(|plane| (plane.len() * plane.geometry().row_size_bytes()) as u64).sum()
     }
 
     /// The planes, first layer to last.

@@ -26,8 +26,6 @@ pub(crate) trait Ints: Simd {
     fn store_i16(self, x: Self::H, out: &mut [i16; 16]);
     /// Lane `i` has the bits of `x[i]`.
     fn load_u16(self, x: &[u16; 16]) -> Self::H;
-    /// The bits of lane `i` to `out[i]`.
-    fn store_u16(self, x: Self::H, out: &mut [u16; 16]);
     /// All lanes `x`.
     fn splat_i16(self, x: i16) -> Self::H;
     /// Sixteen unsigned bytes.
@@ -38,10 +36,6 @@ pub(crate) trait Ints: Simd {
     fn lookup_i16(self, table: &[i8; 16], index: Self::H) -> Self::H;
     /// `a & b`.
     fn and_i16(self, a: Self::H, b: Self::H) -> Self::H;
-    /// The larger of each two signed lanes.
-    fn max_i16(self, a: Self::H, b: Self::H) -> Self::H;
-    /// The largest lane, of lanes that are not negative.
-    fn fold_max_i16(self, x: Self::H) -> u16;
     /// `x >> n`, zeros coming in; `n` is below 16.
     fn shr_i16(self, x: Self::H, n: usize) -> Self::H;
     /// `a * b`, the low half.
@@ -79,8 +73,6 @@ pub(crate) trait Ints: Simd {
     fn fold_rows(self, rows: [Self::I; 8]) -> Self::I;
     /// Lanes 0 to 7 from `low` and 8 to 15 from `high`, whose values are in the range of i16.
     fn narrow(self, low: Self::I, high: Self::I) -> Self::H;
-    /// Lanes `2l` and `2l + 1` are the low halves of `even[l]` and `odd[l]`.
-    fn pair_low_halves(self, even: Self::I, odd: Self::I) -> Self::H;
     /// The lanes of four vectors in order, whose values are in the range of i8.
     fn store_i8(self, x: [Self::I; 4], out: &mut [i8; 32]);
     /// The nearest f32, ties to even.

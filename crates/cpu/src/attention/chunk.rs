@@ -24,18 +24,14 @@
 //! ```
 //!
 //! and the output is `o * (1 / l)`. A chunk without a visible position is left out. So it is free who computes which chunk
-//! when, how many queries share the reading of a key, and in which order products are summed. The module `fixed` says how
-//! numbers become integers.
-//!
-//! Keys lie with eight positions side by side, so that a register holds one component of eight keys and a score needs no
-//! sum across lanes.
+//! when, how many queries share the reading of a key, and in which order products are summed. Keys and values are integers in
+//! the planes; the module `integers` says how queries and weights become such.
 
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
 use muser_memory::KvPlane;
 
-use super::fixed::most_of_keys;
 use crate::arch::simd::Simd;
 use crate::math::tanh;
 
@@ -57,52 +53,78 @@ pub(super) fn panels_of(positions: &Range<usize>) -> Range<usize> {
     start / PANEL..(start + positions.len()).div_ceil(PANEL)
 }
 
+/// Vectors of keys, or of components of values, that are multiplied at once.
+pub(super) const COLS: usize = PANEL / BLOCK;
+
+/// Sixteen integers, as bits.
+pub(super) type Vector = [u16; 2 * BLOCK];
+
 /// One KV head's keys and values.
 #[derive(Clone, Copy)]
 pub(super) struct KvHead<'a> {
-    /// Halves. `(capacity/8, head_dim, 8)`
-    k: &'a [[u16; BLOCK]],
-    /// Halves. `(capacity, head_dim)`
-    v: &'a [u16],
-    /// Rows; a multiple of 8.
-    capacity: usize,
-    /// Values in a head.
-    pub head_dim: usize,
-    /// Position `pos` is in row `(pos + shift) % capacity`; a multiple of 8 below `capacity`.
+    k: &'a [Vector],             // (capacity/8, width/2), pairs of components of eight keys
+    k_scales: &'a [[u16; BLOCK]], // (capacity/8)
+    v: &'a [[Vector; COLS]],      // (capacity/8, width/16, 4), sixteen components of pairs of values
+    v_scales: &'a [[u16; BLOCK]], // (capacity/8)
+    /// Pairs of components in a head.
+    pub n_pair: usize,
+    /// Sixteens of components in a head.
+    pub n_panel: usize,
+    /// Pairs of values in a block. It is four, but the compiler is not to know: unrolled, the loop over them would take more
+    /// registers than there are.
+    n_value_pair: usize,
+    /// Blocks; position `pos` is in block `pos / 8 + shift` of them, counted round.
+    n_block: usize,
     shift: usize,
-    /// The largest integer of keys.
-    pub most: f32,
 }
 
 impl<'a> KvHead<'a> {
     /// Head `head` of a plane.
     pub(super) fn new(plane: &'a KvPlane, head: usize) -> Self {
-        let (capacity, head_dim) = (plane.capacity(), plane.geometry().head_dim);
-        let len = capacity * head_dim;
-        let (k, _) = plane.k_bits()[head * len..][..len].as_chunks();
-        let v = &plane.v_bits()[head * len..][..len];
+        let (capacity, width) = (plane.capacity(), plane.geometry().head_width());
         let shift = (plane.origin_physical() + capacity - plane.origin_logical() % capacity) % capacity;
         debug_assert_eq!(shift % BLOCK, 0, "a position's lane is its remainder by {BLOCK}");
-        Self { k, v, capacity, head_dim, shift, most: most_of_keys(head_dim) }
+        Self {
+            k: plane.keys(head).as_chunks().0,
+            k_scales: plane.key_scales(head).as_chunks().0,
+            v: plane.values(head).as_chunks().0.as_chunks().0,
+            v_scales: plane.value_scales(head).as_chunks().0,
+            n_pair: width / 2,
+            n_panel: width / PANEL,
+            n_value_pair: std::hint::black_box(BLOCK / 2),
+            n_block: capacity / BLOCK,
+            shift: shift / BLOCK,
+        }
     }
 
-    /// The keys of eight positions from `pos` on, a multiple of eight. Those that the plane does not hold are numbers
-    /// without meaning. `(head_dim, 8)`
+    /// The place of the block of eight positions from `pos` on, a multiple of eight.
     #[inline(always)]
-    pub(super) fn keys(&self, pos: usize) -> &'a [[u16; BLOCK]] {
-        &self.k[self.row_of(pos) / BLOCK * self.head_dim..][..self.head_dim]
+    pub(super) fn block_of(&self, pos: usize) -> usize {
+        (pos / BLOCK + self.shift) % self.n_block
     }
 
-    /// The values of eight positions from `pos` on, a multiple of eight, as [`keys`](Self::keys). `(8, head_dim)`
+    /// The block after a block.
     #[inline(always)]
-    pub(super) fn values(&self, pos: usize) -> &'a [u16] {
-        &self.v[self.row_of(pos) * self.head_dim..][..BLOCK * self.head_dim]
+    pub(super) fn next(&self, block: usize) -> usize {
+        if block + 1 == self.n_block { 0 } else { block + 1 }
     }
 
-    /// The row of a position.
+    /// The keys of a block and their scales. Those that the plane does not hold are numbers without meaning. `(n_pair)`
     #[inline(always)]
-    fn row_of(&self, pos: usize) -> usize {
-        (pos + self.shift) % self.capacity
+    pub(super) fn keys(&self, block: usize) -> (&'a [Vector], &'a [u16; BLOCK]) {
+        (&self.k[block * self.n_pair..][..self.n_pair], &self.k_scales[block])
+    }
+
+    /// Sixteen components, number `panel` of them, of the values of a block in pairs. `(4)`
+    #[inline(always)]
+    pub(super) fn values(&self, block: usize, panel: usize) -> &'a [[Vector; COLS]] {
+        &self.v[(block * self.n_panel + panel) * self.n_value_pair..][..self.n_value_pair]
+    }
+
+    /// The scales of the values of a block.
+    #[inline(always)]
+    pub(super) fn value_scales(&self, block: usize) -> &'a [u16; BLOCK] {
+        &self.v_scales[block]
     }
 }
 

@@ -3,8 +3,8 @@
 use std::array::{from_mut, from_ref};
 use std::ops::Range;
 
-use super::chunk::{BLOCK, CHUNK, PANEL, panels_of};
-use super::fixed::{COLS, Weights, convert_weights};
+use super::chunk::{BLOCK, CHUNK, COLS, PANEL, panels_of};
+use super::integers::{Weights, convert_weights};
 use crate::arch::ints::Ints;
 use crate::arch::simd::Simd;
 use crate::dispatch::kernel;
@@ -60,13 +60,13 @@ pub(super) fn weigh<S: Ints>(
 ) -> (Softmax, f32) {
     let (start, end) = (visible.start % CHUNK, visible.start % CHUNK + visible.len());
     let panels = panels_of(visible);
-    let (weights, _) = weights.as_chunks_mut();
     let around = panels_of(any);
-    weights[around.start..panels.start].fill([[0; 2]; BLOCK]);
-    weights[panels.end..around.end].fill([[0; 2]; BLOCK]);
+    weights[around.start * BLOCK..panels.start * BLOCK].fill([0; 2]);
+    weights[panels.end * BLOCK..around.end * BLOCK].fill([0; 2]);
     scores[panels.start * PANEL..start].fill(f32::NEG_INFINITY);
     scores[end..panels.end * PANEL].fill(f32::NEG_INFINITY);
 
+    let pairs = panels.start * BLOCK..panels.end * BLOCK;
     let blocks = panels.start * COLS..panels.end * COLS;
     let (row, _) = scores[panels.start * PANEL..panels.end * PANEL].as_chunks_mut::<BLOCK>();
     let max = s.largest(largest(s, row));
@@ -80,7 +80,7 @@ pub(super) fn weigh<S: Ints>(
     }
     let greatest = f32::from_bits(s.fold_max(greatest).cast_unsigned());
     let scale =
-        convert_weights(s, &scores.as_chunks().0[panels.clone()], greatest, &mut weights[panels]);
+        convert_weights(s, &scores.as_chunks().0[panels], greatest, &mut weights[pairs]);
     (Softmax { max, sum: s.fold(sum) }, scale)
 }
 

@@ -1,7 +1,6 @@
 use std::f32::consts::LOG2_E;
 use std::num::NonZero;
 
-use half::f16;
 use muser_memory::{Device, GpuBuffer, KvGeometry, KvPlane};
 use muser_ops::{Checked, Rows, RowsMut};
 
@@ -47,11 +46,6 @@ impl Sequence {
         Self { shape, q, k: random.normal(n * row), v: random.normal(n * row), gate: random.normal(n * query) }
     }
 
-    /// The key or value of a head at a position, as the plane holds it.
-    fn held(&self, rows: &[f32], pos: usize, head: usize, d: usize) -> f32 {
-        f16::from_f32(rows[(pos * self.shape.n_head_kv + head) * self.shape.head_dim + d]).to_f32()
-    }
-
     /// Feeds the sequence in batches of the given sizes, over a plane of `rows` rows, and returns the outputs.
     fn run(&self, batches: &[usize], rows: usize, tier: Tier, threads: usize, gated: bool) -> Vec<f32> {
         let Shape { n_head, n_head_kv, head_dim, window, soft_cap } = self.shape;
@@ -82,7 +76,7 @@ impl Sequence {
         outputs
     }
 
-    /// Some held numbers as integers up to `most`, and their scale.
+    /// Some numbers as integers up to `most`, and their scale.
     fn fixed(x: &[f32], most: f32) -> (Vec<i64>, f32) {
         let max = x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
         let factor = if max > 1e-30 { most / max } else { 0.0 };
@@ -91,14 +85,23 @@ impl Sequence {
         (integers.collect(), max * (1.0 / most))
     }
 
+    /// The key or value of a head at a position as a plane holds it: its scale is the next number that half of the bits can
+    /// hold.
+    fn held(&self, rows: &[f32], pos: usize, head: usize, most: f32) -> (Vec<i64>, f32) {
+        let Shape { n_head_kv, head_dim, .. } = self.shape;
+        let x = &rows[(pos * n_head_kv + head) * head_dim..][..head_dim];
+        let exact = x.iter().fold(0.0f32, |max, x| max.max(x.abs())) / most;
+        let scale = f32::from_bits(((exact.to_bits() >> 16) + u32::from(exact.to_bits() & 0xffff > 0)) << 16);
+        let factor = 1.0 / scale;
+        (x.iter().map(|x| f64::from(x * factor).round_ties_even() as i64).collect(), scale)
+    }
+
     /// The output of one query head, computed as the module's text says and in no other way.
     fn expected(&self, pos: usize, head: usize) -> Vec<f32> {
         let Shape { n_head, n_head_kv, head_dim, window, soft_cap } = self.shape;
         let head_kv = head / (n_head / n_head_kv);
-        let most_of_keys = ((2f64.powi(31) - 1.0) / head_dim as f64).sqrt().floor() as f32;
-        let held = |rows: &[f32], j: usize| -> Vec<f32> {
-            (0..head_dim).map(|d| self.held(rows, j, head_kv, d)).collect()
-        };
+        let width = head_dim.next_multiple_of(16);
+        let most_of_keys = ((2f64.powi(31) - 1.0) / width as f64).sqrt().floor() as f32;
         let (q, q_scale) = Self::fixed(&self.q[(pos * n_head + head) * head_dim..][..head_dim], most_of_keys);
         let (mut softmax, mut o) = (Softmax::EMPTY, vec![0.0; head_dim]);
         for chunk in 0..=pos / CHUNK {
@@ -109,7 +112,7 @@ impl Sequence {
                 continue;
             }
             let score = |j: usize| {
-                let (k, k_scale) = Self::fixed(&held(&self.k, j), most_of_keys);
+                let (k, k_scale) = self.held(&self.k, j, head_kv, most_of_keys);
                 let products = q.iter().zip(k).map(|(q, k)| q * k).sum::<i64>() as f32 * k_scale;
                 soft_cap.map_or(products * (q_scale * (self.shape.scale() * LOG2_E)), |cap| {
                     one(tanh, products * (q_scale * (self.shape.scale() / cap))) * (cap * LOG2_E)
@@ -126,7 +129,7 @@ impl Sequence {
             let sum = ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7));
 
             let values: Vec<(Vec<i64>, f32)> =
-                positions.iter().map(|&j| Self::fixed(&held(&self.v, j), 2047.0)).collect();
+                positions.iter().map(|&j| self.held(&self.v, j, head_kv, 2047.0)).collect();
             let weights: Vec<f32> = p.iter().zip(&values).map(|(p, (_, scale))| p * scale).collect();
             let (weights, scale) = Self::fixed(&weights, 4095.0);
             let part_o = (0..head_dim).map(|d| {

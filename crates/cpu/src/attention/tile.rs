@@ -1,16 +1,18 @@
-//! A chunk for some queries: keys and values are converted once for all of them.
+//! A chunk for some queries.
 //!
-//! Sixteen keys, or sixteen components of each value, are converted into a panel, and every tile of queries passes by it
-//! while it lies in the first-level cache. A tile's twelve sums, two vectors of the panel, a pair of a query and a product take
-//! the sixteen registers that there are.
+//! A tile of queries takes sixteen keys, or sixteen components of each value, at a time: its twelve sums, two vectors of
+//! those, a pair of a query and a product take the sixteen registers that there are. Every tile passes by them while they lie
+//! in the first-level cache.
 //!
-//! Reading is what takes time with few queries, as in decoding. The panels' order is the one in which keys lie in memory;
-//! values are first read for their scales, in their order, and then again from the cache.
+//! With few queries, as in decoding, reading is what takes time. Keys are read as they lie, and values are asked for
+//! meanwhile.
 
 use std::ops::Range;
 
-use super::chunk::{BLOCK, CHUNK, KvHead, PANEL, Scoring, o_width, panels_of};
-use super::fixed::{COLS, Pairs, Values, Weights, convert_keys, convert_query, most_of_keys};
+use muser_memory::KvGeometry;
+
+use super::chunk::{BLOCK, CHUNK, COLS, KvHead, PANEL, Scoring, Vector, panels_of};
+use super::integers::{Weights, convert_query};
 use super::softmax::{Results, Softmax, join_softmax, weigh};
 use crate::arch::ints::{Ints, Kernel};
 use crate::arch::quads::Quads;
@@ -27,7 +29,7 @@ type QueryPairs = [[i16; 2]; ROWS];
 pub(super) struct Tiles {
     n: usize,
     n_pair: usize,
-    /// Queries as integers. `(n_tile, head_dim/2)`
+    /// Queries as integers. `(n_tile, n_pair)`
     q: Vec<QueryPairs>,
     /// Factors on their products. `(n_tile)`
     q_factors: Vec<[f32; ROWS]>,
@@ -39,9 +41,8 @@ pub(super) struct Tiles {
     weights: Vec<[Weights; ROWS]>,
     /// How a chunk's results are joined. `(n_tile)`
     joins: Vec<[Join; ROWS]>,
-    /// Sixteen keys. `(head_dim/2)`
-    keys: Vec<Pairs>,
-    values: Values,
+    /// Scales of the chunk's values. `(CHUNK/8)`
+    value_scales: Vec<[f32; BLOCK]>,
 }
 
 /// What becomes of a chunk's results.
@@ -71,16 +72,16 @@ struct View {
     any: Range<usize>,
 }
 
-/// Takes `n` queries of `head_dim` values, at least one. `query` is what gives a query's row.
+/// Takes `n` queries, at least one, to be multiplied with keys of this shape. `query` is what gives a query's row.
 pub(super) fn load<'q>(
     tier: Tier,
     tiles: &mut Tiles,
     scoring: Scoring,
     n: usize,
-    head_dim: usize,
+    geometry: KvGeometry,
     query: impl Fn(usize) -> &'q [f32],
 ) {
-    let (n_tile, n_pair) = (n.div_ceil(ROWS), head_dim.div_ceil(2));
+    let (n_tile, n_pair) = (n.div_ceil(ROWS), geometry.head_width() / 2);
     (tiles.n, tiles.n_pair) = (n, n_pair);
     tiles.q.resize(n_tile * n_pair, QueryPairs::default());
     tiles.q_factors.resize(n_tile, [0.0; ROWS]);
@@ -88,15 +89,15 @@ pub(super) fn load<'q>(
     tiles.scores.resize(n_tile, [[0.0; CHUNK]; ROWS]);
     tiles.weights.resize(n_tile, [[[0; 2]; CHUNK / 2]; ROWS]);
     tiles.joins.resize(n_tile, [Join::default(); ROWS]);
-    tiles.keys.resize(n_pair, Pairs::default());
-    tiles.values.resize(head_dim);
-    tier.run(Load { tiles, scoring, head_dim, query });
+    tiles.value_scales.resize(CHUNK / BLOCK, [0.0; BLOCK]);
+    tier.run(Load { tiles, scoring, most: geometry.most_of_k(), query });
 }
 
 struct Load<'a, Q> {
     tiles: &'a mut Tiles,
     scoring: Scoring,
-    head_dim: usize,
+    /// The largest integer.
+    most: u16,
     query: Q,
 }
 
@@ -106,10 +107,9 @@ impl<'q, Q: Fn(usize) -> &'q [f32]> Kernel for Load<'_, Q> {
     #[inline(always)]
     fn run<S: Quads>(self, s: S) {
         let Tiles { n, n_pair, q, q_factors, .. } = self.tiles;
-        let most = most_of_keys(self.head_dim);
         for row in 0..*n {
             let to = &mut q[row / ROWS * *n_pair..][..*n_pair];
-            let scale = convert_query(s, (self.query)(row), most, row % ROWS, to);
+            let scale = convert_query(s, (self.query)(row), f32::from(self.most), row % ROWS, to);
             q_factors[row / ROWS][row % ROWS] = self.scoring.query_factor(scale);
         }
     }
@@ -174,9 +174,8 @@ impl Kernel for Attend<'_, '_> {
             return;
         }
         tiles.score(s, kv, scoring, &(start..end));
-        tiles.values.load(s, kv, &(start..end));
         tiles.weigh(s, fate, softmax);
-        tiles.add_values(s, kv.head_dim, o);
+        tiles.add_values(s, kv, start / CHUNK * CHUNK, o);
     }
 }
 
@@ -195,17 +194,27 @@ macro_rules! with_rows {
 }
 
 impl Tiles {
-    /// The scores of the chunk's positions, sixteen after sixteen.
+    /// The scores of the chunk's positions, sixteen after sixteen. Takes the scales of the values, too.
     #[inline(always)]
     fn score<S: Ints>(&mut self, s: S, kv: &KvHead<'_>, scoring: Scoring, positions: &Range<usize>) {
-        let Self { n, n_pair, q, q_factors, views, scores, keys, .. } = self;
+        let Self { n, n_pair, q, q_factors, views, scores, value_scales, .. } = self;
         for first in (positions.start / PANEL * PANEL..positions.end).step_by(PANEL) {
-            let key_scales = convert_keys(s, kv, first, keys);
+            let at = first % CHUNK;
+            let block = kv.block_of(first);
+            let blocks = [block, kv.next(block)];
+            let mut keys = [kv.keys(block).0; COLS];
+            let mut key_scales = [s.splat(0.0); COLS];
+            for c in 0..COLS {
+                let (block_keys, scales) = kv.keys(blocks[c]);
+                keys[c] = block_keys;
+                key_scales[c] = s.load_bf16(scales);
+                s.store(s.load_bf16(kv.value_scales(blocks[c])), &mut value_scales[at / BLOCK + c]);
+            }
             let tiles = q.chunks_exact(*n_pair).zip(&*q_factors).zip(&*views).zip(&mut *scores);
             for (tile, (((q, factors), View { any, .. }), scores)) in tiles.enumerate() {
                 if first < any.end && first + PANEL > any.start {
                     let n_row = *n - tile * ROWS;
-                    with_rows!(n_row, score::<S, ROWS>(s, scoring, q, factors, keys, key_scales, scores, first % CHUNK));
+                    with_rows!(n_row, score::<S, ROWS>(s, scoring, q, factors, keys, key_scales, scores, at));
                 }
             }
         }
@@ -221,7 +230,7 @@ impl Tiles {
                 continue;
             }
             let (scores, weights) = (&mut self.scores[tile][r], &mut self.weights[tile][r]);
-            let (part, scale) = weigh(s, scores, &self.values.scales, &rows[r], any, weights);
+            let (part, scale) = weigh(s, scores, &self.value_scales, &rows[r], any, weights);
             self.joins[tile][r] = match fate {
                 Fate::Join => Join { scale, factors: Some(join_softmax(s, softmax, part)) },
                 Fate::Store => {
@@ -234,15 +243,14 @@ impl Tiles {
 
     /// The sums of values times weights, sixteen components after sixteen. `o (n, o_width)`
     #[inline(always)]
-    fn add_values<S: Ints>(&self, s: S, head_dim: usize, o: &mut [f32]) {
-        let width = o_width(head_dim);
-        for d in (0..head_dim).step_by(PANEL) {
-            let values = self.values.components(d / PANEL);
+    fn add_values<S: Ints>(&self, s: S, kv: &KvHead<'_>, chunk: usize, o: &mut [f32]) {
+        let width = kv.n_panel * PANEL;
+        for panel in 0..kv.n_panel {
             let tiles = self.views.iter().zip(&self.weights).zip(&self.joins).zip(o.chunks_mut(ROWS * width));
             for (tile, (((view, weights), joins), o)) in tiles.enumerate() {
                 if !view.any.is_empty() {
-                    let o = &mut o[d..];
-                    with_rows!(self.n - tile * ROWS, add_values::<S, ROWS>(s, view, weights, joins, values, o, width));
+                    let n_row = self.n - tile * ROWS;
+                    with_rows!(n_row, add_values::<S, ROWS>(s, kv, chunk, panel, view, weights, joins, o));
                 }
             }
         }
@@ -256,14 +264,15 @@ fn score<S: Ints, const N: usize>(
     scoring: Scoring,
     q: &[QueryPairs],
     factors: &[f32; ROWS],
-    keys: &[Pairs],
+    keys: [&[Vector]; COLS],
     key_scales: [S::F; COLS],
     scores: &mut [[f32; CHUNK]; ROWS],
     at: usize,
 ) {
     let mut sums = [[s.splat_int(0); COLS]; N];
-    for (q, keys) in q.iter().zip(keys) {
-        add(s, q, keys, &mut sums);
+    let [low, high] = keys;
+    for ((q, low), high) in q.iter().zip(low).zip(high) {
+        add(s, q, [low, high], &mut sums);
     }
     for r in 0..N {
         let (out, _) = scores[r][at..][..PANEL].as_chunks_mut();
@@ -278,27 +287,34 @@ fn score<S: Ints, const N: usize>(
 #[inline(always)]
 fn add_values<S: Ints, const N: usize>(
     s: S,
+    kv: &KvHead<'_>,
+    chunk: usize,
+    panel: usize,
     view: &View,
     weights: &[Weights; ROWS],
     joins: &[Join; ROWS],
-    values: &[Pairs],
     o: &mut [f32],
-    width: usize,
 ) {
     let panels = panels_of(&view.any);
+    let blocks = panels.start * COLS..panels.end * COLS;
     let mut sums = [[s.splat_int(0); COLS]; N];
-    for pair in panels.start * BLOCK..panels.end * BLOCK {
-        let mut of_rows = [[0; 2]; ROWS];
-        for r in 0..N {
-            of_rows[r] = weights[r][pair];
+    let mut block = kv.block_of(chunk + blocks.start * BLOCK);
+    for at in blocks {
+        for (i, [low, high]) in kv.values(block, panel).iter().enumerate() {
+            let mut of_rows = [[0; 2]; ROWS];
+            for r in 0..N {
+                of_rows[r] = weights[r][at * BLOCK / 2 + i];
+            }
+            add(s, &of_rows, [low, high], &mut sums);
         }
-        add(s, &of_rows, &values[pair], &mut sums);
+        block = kv.next(block);
     }
+    let width = kv.n_panel * PANEL;
     for r in 0..N {
         if view.rows[r].is_empty() {
             continue;
         }
-        let (out, _) = o[r * width..][..PANEL].as_chunks_mut();
+        let (out, _) = o[r * width + panel * PANEL..][..PANEL].as_chunks_mut();
         for c in 0..COLS {
             let part = s.mul(s.to_f32(sums[r][c]), s.splat(joins[r].scale));
             let joined = match joins[r].factors {
@@ -310,13 +326,11 @@ fn add_values<S: Ints, const N: usize>(
     }
 }
 
-/// Adds the products of a pair of each query with one row of a panel.
+/// Adds the products of a pair of each query, or of two weights, with two vectors.
 #[inline(always)]
-fn add<S: Ints, const N: usize>(s: S, x: &QueryPairs, panel: &Pairs, sums: &mut [[S::I; COLS]; N]) {
-    let mut vectors = [s.splat_i16(0); COLS];
-    for c in 0..COLS {
-        vectors[c] = s.load_i16(&panel[c]);
-    }
+fn add<S: Ints, const N: usize>(s: S, x: &QueryPairs, vectors: [&Vector; COLS], sums: &mut [[S::I; COLS]; N]) {
+    let [low, high] = vectors;
+    let vectors = [s.load_u16(low), s.load_u16(high)];
     for r in 0..N {
         let x = s.splat_pair(&x[r]);
         for c in 0..COLS {

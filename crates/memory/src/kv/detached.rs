@@ -17,8 +17,9 @@ use crate::{Device, Error, Result};
 /// let mut live = vec![KvPlane::zeros(&device, geometry)?];
 ///
 /// let mut detached = DetachedGeneration::new(&device, [(geometry, 100..102)])?;
-/// detached.install(0, 100, &[1, 2], &[3, 4])?;
-/// detached.install(0, 101, &[5, 6], &[7, 8])?;
+/// // Two integers and a scale of each.
+/// detached.install(0, 100, &[1, 2, 0x3f80], &[3, 4, 0x3f80])?;
+/// detached.install(0, 101, &[5, 6, 0x3f80], &[7, 8, 0x3f80])?;
 /// let old = detached.complete()?.swap_into(&mut live);
 ///
 /// assert_eq!((live[0].origin_logical(), live[0].end()), (100, 102));
@@ -67,8 +68,7 @@ impl DetachedGeneration {
         self.planes.get(self.layer).map(|plane| (self.layer, plane.end()))
     }
 
-    /// Installs a tile: rows of f16 bits, `(n_rows, n_head_kv, head_dim)` each for K and V, of one layer from position
-    /// `pos` on.
+    /// Installs a tile: rows as [`KvPlane::export`] gives them, of one layer from position `pos` on.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl DetachedGeneration {
             return Err(Error::KvOutOfOrder { layer, pos, cursor });
         };
         let end = self.spans[layer].end;
-        let n_rows = k_rows.len() / plane.geometry().row_len();
+        let n_rows = k_rows.len() / plane.geometry().exported_len();
         if n_rows > end - pos {
             return Err(Error::KvPastSpan { layer, pos, n_rows, end });
         }

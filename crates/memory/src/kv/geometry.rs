@@ -4,17 +4,25 @@ use std::ops::Range;
 
 use crate::{Error, Result};
 
-/// Rows of K that are interleaved, so that a kernel reads one element of as many keys with one vector load.
+/// Rows that stand together in a plane, so that a kernel reads a pair of elements of as many keys with one vector load.
 pub const KV_LANES: usize = 8;
+
+/// A head's elements fill up to a multiple of this many, those after the last being zero, so that a kernel reads whole vectors.
+pub const KV_COMPONENTS: usize = 16;
+
+/// The largest magnitude of V's integers. Weights for 256 positions of up to 4095 can be summed with them in 32 bits.
+pub const KV_MOST_OF_V: u16 = 2047;
 
 /// The shape of a KV plane.
 ///
-/// With `cap` the [`capacity`](Self::capacity), elements lie so:
+/// Elements are 16-bit integers, with a scale for each head of each row that is the upper half of an f32. With `cap` the
+/// [`capacity`](Self::capacity) and `width` the [`head_width`](Self::head_width), they lie so:
 ///
 /// | | Shape | Element `d` of head `h` in row `r` |
 /// | --- | --- | --- |
-/// | K | `(n_head_kv, cap / 8, head_dim, 8)` | `((h * cap / 8 + r / 8) * head_dim + d) * 8 + r % 8` |
-/// | V | `(n_head_kv, cap, head_dim)` | `(h * cap + r) * head_dim + d` |
+/// | K | `(n_head_kv, cap / 8, width / 2, 8, 2)` | `(h * cap + r / 8 * 8) * width + d / 2 * 16 + r % 8 * 2 + d % 2` |
+/// | V | `(n_head_kv, cap / 8, width / 16, 4, 16, 2)` | `(h * cap + r / 8 * 8) * width + d / 16 * 128 + r % 8 / 2 * 32 + d % 16 * 2 + r % 2` |
+/// | scales of each | `(n_head_kv, cap)` | `n_head_kv * cap * width + h * cap + r` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvGeometry {
     /// KV heads.
@@ -40,7 +48,28 @@ impl KvGeometry {
         self.n_head_kv * self.head_dim
     }
 
-    /// Bytes of the plane, K and V together, in f16.
+    /// Elements of one row of K, and of one row of V, each head followed by its scale: as rows are exported.
+    pub const fn exported_len(&self) -> usize {
+        self.n_head_kv * (self.head_dim + 1)
+    }
+
+    /// Elements that a head takes in a plane: those of a head, rounded up to a multiple of [`KV_COMPONENTS`].
+    pub const fn head_width(&self) -> usize {
+        self.head_dim.next_multiple_of(KV_COMPONENTS)
+    }
+
+    /// The largest magnitude of K's integers. The products with a query of as large integers can be summed in 32 bits.
+    pub const fn most_of_k(&self) -> u16 {
+        let most = (i32::MAX as usize / self.head_width()).isqrt();
+        if most < i16::MAX as usize { most as u16 } else { i16::MAX as u16 }
+    }
+
+    /// Bytes of a row of the plane, K and V together, with their scales.
+    pub const fn row_size_bytes(&self) -> usize {
+        2 * size_of::<u16>() * self.n_head_kv * (self.head_width() + 1)
+    }
+
+    /// Bytes of the plane, K and V together, with their scales.
     ///
     /// # Errors
     ///
@@ -54,27 +83,34 @@ impl KvGeometry {
         })
     }
 
-    /// Elements of K, and of V.
+    /// Elements of K, and of V, with their scales.
     pub(super) fn n_elements(&self) -> Result<usize> {
         let &Self { n_head_kv, head_dim, rows } = self;
         if n_head_kv == 0 || head_dim == 0 || rows == 0 {
             return Err(Error::EmptyKvGeometry { n_head_kv, head_dim, rows });
         }
+        let width = head_dim.checked_next_multiple_of(KV_COMPONENTS).and_then(|width| width.checked_add(1));
         rows.checked_next_multiple_of(KV_LANES)
-            .and_then(|capacity| capacity.checked_mul(n_head_kv)?.checked_mul(head_dim))
+            .and_then(|capacity| capacity.checked_mul(n_head_kv)?.checked_mul(width?))
             .ok_or(Error::TooLarge { what: "KV plane", len: rows as u64, element_bytes: size_of::<u16>() })
     }
 
-    /// Where element 0 of head `head` in row `row` lies in K; element `d` is `d * KV_LANES` further on.
-    pub(super) fn k_start(&self, head: usize, row: usize) -> usize {
-        let block = head * (self.capacity() / KV_LANES) + row / KV_LANES;
-        block * self.head_dim * KV_LANES + row % KV_LANES
+    /// The integers of a head.
+    pub(super) fn head_range(&self, head: usize) -> Range<usize> {
+        let len = self.capacity() * self.head_width();
+        head * len..(head + 1) * len
     }
 
-    /// Where the elements of head `head` in `rows` consecutive rows from `row` on lie in V.
-    pub(super) fn v_range(&self, head: usize, row: usize, rows: usize) -> Range<usize> {
-        let start = (head * self.capacity() + row) * self.head_dim;
-        start..start + rows * self.head_dim
+    /// The scales of a head.
+    pub(super) fn scales_range(&self, head: usize) -> Range<usize> {
+        let start = self.head_range(self.n_head_kv).start + head * self.capacity();
+        start..start + self.capacity()
+    }
+
+    /// The integers of a head in the eight rows among which row `row` is.
+    pub(super) fn block_range(&self, head: usize, row: usize) -> Range<usize> {
+        let start = (head * self.capacity() + row / KV_LANES * KV_LANES) * self.head_width();
+        start..start + KV_LANES * self.head_width()
     }
 }
 
@@ -90,19 +126,29 @@ mod tests {
     }
 
     #[test]
-    fn m27_a_row_of_two_heads_of_128_takes_1024_bytes() {
+    fn m27_a_row_of_two_heads_of_128_takes_1032_bytes() {
         let geometry = KvGeometry { n_head_kv: 2, head_dim: 128, rows: 2048 };
-        assert_eq!(geometry.size_bytes().unwrap(), 2048 * 1024);
+        assert_eq!(geometry.row_size_bytes(), 1032);
+        assert_eq!(geometry.size_bytes().unwrap(), 2048 * 1032);
     }
 
     #[test]
-    fn elements_lie_where_the_table_says() {
-        let geometry = KvGeometry { n_head_kv: 3, head_dim: 5, rows: 16 };
-        assert_eq!(geometry.k_start(0, 0), 0);
-        assert_eq!(geometry.k_start(0, 9), 5 * 8 + 1);
-        assert_eq!(geometry.k_start(2, 15), (2 * 2 + 1) * 5 * 8 + 7);
-        assert_eq!(geometry.v_range(0, 1, 1), 5..10);
-        assert_eq!(geometry.v_range(2, 15, 1), (2 * 16 + 15) * 5..3 * 16 * 5);
+    fn heads_fill_up_to_whole_vectors() {
+        for (head_dim, width) in [(1, 16), (16, 16), (17, 32), (64, 64), (80, 80)] {
+            let geometry = KvGeometry { n_head_kv: 3, head_dim, rows: 8 };
+            assert_eq!(geometry.head_width(), width);
+            assert_eq!(geometry.size_bytes().unwrap(), 8 * 2 * 2 * 3 * (width as u64 + 1));
+        }
+    }
+
+    #[test]
+    fn sums_of_the_largest_products_fit_in_32_bits() {
+        for head_dim in [1, 16, 64, 80, 128, 256, 1024] {
+            let geometry = KvGeometry { n_head_kv: 1, head_dim, rows: 8 };
+            let most = i64::from(geometry.most_of_k());
+            assert!(most * most * geometry.head_width() as i64 <= i64::from(i32::MAX));
+            assert!((most + 1) * (most + 1) * geometry.head_width() as i64 > i64::from(i32::MAX) || most == 32_767);
+        }
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! One layer's K and V.
 
+use std::iter::repeat;
 use std::ops::Range;
 
-use half::f16;
-use half::slice::HalfFloatSliceExt;
-
-use super::geometry::{KV_LANES, KvGeometry};
+use super::fixed::{to_fixed, to_scale};
+use super::geometry::{KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KvGeometry};
 use crate::{Device, Error, GpuHalfBuffer, Result};
 
-/// One layer's K and V: a ring of f16 rows, addressed by token position.
+/// One layer's K and V: a ring of rows, addressed by token position.
+///
+/// A head of a row is held as 16-bit integers with one scale: an element is its integer times the scale. The integers go up to
+/// [`KvGeometry::most_of_k`] and [`KV_MOST_OF_V`], which is how large they can be for kernels to sum products exactly.
+/// Numbers that are not finite make the scale not a number.
 ///
 /// The plane holds the positions `origin_logical..end`, at most [`capacity`](Self::capacity) of them. Position
 /// `origin_logical` sits in row `origin_physical`, the next one in the row after it, and so on around the ring. Appending
@@ -29,9 +32,10 @@ use crate::{Device, Error, GpuHalfBuffer, Result};
 #[derive(Debug)]
 pub struct KvPlane {
     geometry: KvGeometry,
-    k: GpuHalfBuffer,        // (n_head_kv, cap / 8, head_dim, 8)
-    v: GpuHalfBuffer,        // (n_head_kv, cap, head_dim)
-    row_scratch: Box<[f16]>, // (n_head_kv, head_dim)
+    k: GpuHalfBuffer, // (n_head_kv, cap / 8, width / 2, 8, 2), and scales (n_head_kv, cap)
+    v: GpuHalfBuffer, // (n_head_kv, cap / 8, width / 16, 4, 16, 2), and scales (n_head_kv, cap)
+    /// Integers of one head.
+    scratch: Box<[u16]>, // (head_dim)
     origin_logical: usize,
     origin_physical: usize,
     len: usize,
@@ -58,7 +62,7 @@ impl KvPlane {
             geometry,
             k: allocate(n_elements)?,
             v: allocate(n_elements)?,
-            row_scratch: vec![f16::ZERO; geometry.row_len()].into_boxed_slice(),
+            scratch: vec![0; geometry.head_dim].into_boxed_slice(),
             origin_logical: 0,
             origin_physical: 0,
             len: 0,
@@ -111,12 +115,44 @@ impl KvPlane {
         (ahead < self.len).then(|| self.row_ahead(ahead))
     }
 
-    /// K as f16 bits, `(n_head_kv, capacity / 8, head_dim, 8)`: rows are interleaved by eights.
+    /// Integers of K of one head, `(capacity / 8, head_width / 2, 8, 2)`: pairs of elements of eight rows side by side.
+    pub fn keys(&self, head: usize) -> &[u16] {
+        &self.k.as_bits()[self.geometry.head_range(head)]
+    }
+
+    /// Scales of K of one head, each the upper half of an f32. `(capacity)`
+    pub fn key_scales(&self, head: usize) -> &[u16] {
+        &self.k.as_bits()[self.geometry.scales_range(head)]
+    }
+
+    /// Integers of V of one head, `(capacity / 8, head_width / 16, 4, 16, 2)`: sixteen elements of two rows side by side.
+    pub fn values(&self, head: usize) -> &[u16] {
+        &self.v.as_bits()[self.geometry.head_range(head)]
+    }
+
+    /// Scales of V of one head, as [`key_scales`](Self::key_scales).
+    pub fn value_scales(&self, head: usize) -> &[u16] {
+        &self.v.as_bits()[self.geometry.scales_range(head)]
+    }
+
+    /// Writes the key and the value of a head in a row as numbers. `k, v (head_dim)`
+    ///
+    /// # Panics
+    ///
+    /// When there is no such row or head.
+    pub fn read(&self, head: usize, row: usize, k: &mut [f32], v: &mut [f32]) {
+        let scale = to_scale(self.key_scales(head)[row]);
+        k.iter_mut().zip(self.k_row(head, row)).for_each(|(to, &x)| *to = f32::from(x.cast_signed()) * scale);
+        let scale = to_scale(self.value_scales(head)[row]);
+        v.iter_mut().zip(self.v_row(head, row)).for_each(|(to, &x)| *to = f32::from(x.cast_signed()) * scale);
+    }
+
+    /// K with its scales as bits.
     pub fn k_bits(&self) -> &[u16] {
         self.k.as_bits()
     }
 
-    /// V as f16 bits, `(n_head_kv, capacity, head_dim)`.
+    /// V with its scales as bits.
     pub fn v_bits(&self) -> &[u16] {
         self.v.as_bits()
     }
@@ -133,7 +169,7 @@ impl KvPlane {
         Ok(())
     }
 
-    /// Appends rows of f32, `(n_rows, n_head_kv, head_dim)` each for K and V, rounded to the nearest f16 (ties to even).
+    /// Appends rows of f32, `(n_rows, n_head_kv, head_dim)` each for K and V, rounded to the nearest integers times a scale.
     /// `pos` is the position of the first one, which is [`end`](Self::end).
     ///
     /// # Errors
@@ -141,50 +177,65 @@ impl KvPlane {
     /// [`Error::KvGap`] when `pos` is not the next position, [`Error::KvRows`] when K and V are not the same whole number
     /// of rows.
     pub fn append(&mut self, pos: usize, k_rows: &[f32], v_rows: &[f32]) -> Result<()> {
-        let n_rows = self.check_rows(pos, k_rows.len(), v_rows.len())?;
+        let KvGeometry { head_dim, .. } = self.geometry;
         let row_len = self.geometry.row_len();
+        let n_rows = self.check_rows(pos, k_rows.len(), v_rows.len(), row_len)?;
+        let (most_of_k, mut scratch) = (self.geometry.most_of_k(), std::mem::take(&mut self.scratch));
         for i in self.make_room(n_rows)..n_rows {
-            let (row, source) = (self.row_ahead(pos + i - self.origin_logical), i * row_len..(i + 1) * row_len);
-            self.row_scratch.convert_from_f32_slice(&k_rows[source.clone()]);
-            write_k_row(&self.geometry, self.k.as_bits_mut(), row, self.row_scratch.reinterpret_cast());
-            self.row_scratch.convert_from_f32_slice(&v_rows[source]);
-            write_v_row(&self.geometry, self.v.as_bits_mut(), row, self.row_scratch.reinterpret_cast());
+            let row = self.row_ahead(pos + i - self.origin_logical);
+            let (k_row, v_row) = (&k_rows[i * row_len..][..row_len], &v_rows[i * row_len..][..row_len]);
+            for (head, (k, v)) in k_row.chunks_exact(head_dim).zip(v_row.chunks_exact(head_dim)).enumerate() {
+                let scale = to_fixed(k, most_of_k, &mut scratch);
+                self.write_k(head, row, &scratch, scale);
+                let scale = to_fixed(v, KV_MOST_OF_V, &mut scratch);
+                self.write_v(head, row, &scratch, scale);
+            }
         }
+        self.scratch = scratch;
         Ok(())
     }
 
-    /// Appends rows of f16 bits as [`export`](Self::export) gives them.
+    /// Appends rows as [`export`](Self::export) gives them.
     ///
     /// # Errors
     ///
     /// As [`append`](Self::append).
     pub fn install(&mut self, pos: usize, k_rows: &[u16], v_rows: &[u16]) -> Result<()> {
-        let n_rows = self.check_rows(pos, k_rows.len(), v_rows.len())?;
-        let row_len = self.geometry.row_len();
+        let (head_dim, row_len) = (self.geometry.head_dim, self.geometry.exported_len());
+        let n_rows = self.check_rows(pos, k_rows.len(), v_rows.len(), row_len)?;
         for i in self.make_room(n_rows)..n_rows {
-            let (row, source) = (self.row_ahead(pos + i - self.origin_logical), i * row_len..(i + 1) * row_len);
-            write_k_row(&self.geometry, self.k.as_bits_mut(), row, &k_rows[source.clone()]);
-            write_v_row(&self.geometry, self.v.as_bits_mut(), row, &v_rows[source]);
+            let row = self.row_ahead(pos + i - self.origin_logical);
+            let (k_row, v_row) = (&k_rows[i * row_len..][..row_len], &v_rows[i * row_len..][..row_len]);
+            for (head, (k, v)) in k_row.chunks_exact(head_dim + 1).zip(v_row.chunks_exact(head_dim + 1)).enumerate() {
+                self.write_k(head, row, &k[..head_dim], k[head_dim]);
+                self.write_v(head, row, &v[..head_dim], v[head_dim]);
+            }
         }
         Ok(())
     }
 
-    /// Writes the rows from position `pos` on as f16 bits, `(n_rows, n_head_kv, head_dim)` each for K and V: as many as
-    /// the slices have room for.
+    /// Writes the rows from position `pos` on, `(n_rows, n_head_kv, head_dim + 1)` each for K and V: the integers of a head
+    /// and its scale, of as many rows as the slices have room for.
     ///
     /// # Errors
     ///
     /// [`Error::KvNotHeld`] when not all of these positions are held, [`Error::KvRows`] when the slices are not the same
     /// whole number of rows.
     pub fn export(&self, pos: usize, k_rows: &mut [u16], v_rows: &mut [u16]) -> Result<()> {
-        let n_rows = self.n_rows(k_rows.len(), v_rows.len())?;
+        let (head_dim, row_len) = (self.geometry.head_dim, self.geometry.exported_len());
+        let n_rows = n_rows(k_rows.len(), v_rows.len(), row_len)?;
         self.check_held(pos, pos.saturating_add(n_rows))?;
-        let row_len = self.geometry.row_len();
         let rows = k_rows.chunks_exact_mut(row_len).zip(v_rows.chunks_exact_mut(row_len));
         for (i, (k_row, v_row)) in rows.enumerate() {
             let row = self.row_ahead(pos + i - self.origin_logical);
-            read_k_row(&self.geometry, self.k.as_bits(), row, k_row);
-            read_v_row(&self.geometry, self.v.as_bits(), row, v_row);
+            let heads = k_row.chunks_exact_mut(head_dim + 1).zip(v_row.chunks_exact_mut(head_dim + 1));
+            for (head, (k, v)) in heads.enumerate() {
+                let (k, v) = (k.split_at_mut(head_dim), v.split_at_mut(head_dim));
+                k.0.iter_mut().zip(self.k_row(head, row)).for_each(|(to, &x)| *to = x);
+                v.0.iter_mut().zip(self.v_row(head, row)).for_each(|(to, &x)| *to = x);
+                k.1.copy_from_slice(&self.key_scales(head)[row..=row]);
+                v.1.copy_from_slice(&self.value_scales(head)[row..=row]);
+            }
         }
         Ok(())
     }
@@ -268,30 +319,39 @@ impl KvPlane {
             let row = self.row_ahead(start);
             // Up to the end of a lane block, in which the ring does not wrap.
             let n = (KV_LANES - row % KV_LANES).min(end - start);
-            zero_lanes(&self.geometry, self.k.as_bits_mut(), self.v.as_bits_mut(), row, n);
+            self.zero_lanes(row, n);
             start += n;
+        }
+    }
+
+    /// Zeroes `n` rows of K and V that lie in one lane block.
+    fn zero_lanes(&mut self, row: usize, n: usize) {
+        for head in 0..self.geometry.n_head_kv {
+            for row in row..row + n {
+                self.write_k(head, row, &[], 0);
+                self.write_v(head, row, &[], 0);
+            }
         }
     }
 
     /// Copies `n` rows of `other` that lie in one lane block to rows of the same lanes.
     fn copy_rows(&mut self, to_row: usize, other: &Self, from_row: usize, n: usize) {
-        let head_dim = self.geometry.head_dim;
         for head in 0..self.geometry.n_head_kv {
-            let to = self.geometry.k_start(head, to_row);
-            let from = other.geometry.k_start(head, from_row);
+            let (to, from) = (self.geometry.block_range(head, to_row), other.geometry.block_range(head, from_row));
+            let (to_k, from_k) = (&mut self.k.as_bits_mut()[to.clone()], &other.k.as_bits()[from.clone()]);
+            let (to_v, from_v) = (&mut self.v.as_bits_mut()[to], &other.v.as_bits()[from]);
             if n == KV_LANES {
-                let block = head_dim * KV_LANES;
-                self.k.as_bits_mut()[to..to + block].copy_from_slice(&other.k.as_bits()[from..from + block]);
+                to_k.copy_from_slice(from_k);
+                to_v.copy_from_slice(from_v);
             } else {
-                let to_lanes = self.k.as_bits_mut()[to..].chunks_mut(KV_LANES);
-                let from_lanes = other.k.as_bits()[from..].chunks(KV_LANES);
-                for (to, from) in to_lanes.zip(from_lanes).take(head_dim) {
-                    to[..n].copy_from_slice(&from[..n]);
+                for row in to_row..to_row + n {
+                    key_lane_mut(to_k, row).zip(key_lane(from_k, row)).for_each(|(to, &from)| *to = from);
+                    value_lane_mut(to_v, row).zip(value_lane(from_v, row)).for_each(|(to, &from)| *to = from);
                 }
             }
-            let to = self.geometry.v_range(head, to_row, n);
-            let from = other.geometry.v_range(head, from_row, n);
-            self.v.as_bits_mut()[to].copy_from_slice(&other.v.as_bits()[from]);
+            let to = self.geometry.scales_range(head).start + to_row;
+            self.k.as_bits_mut()[to..to + n].copy_from_slice(&other.key_scales(head)[from_row..from_row + n]);
+            self.v.as_bits_mut()[to..to + n].copy_from_slice(&other.value_scales(head)[from_row..from_row + n]);
         }
     }
 
@@ -314,16 +374,8 @@ impl KvPlane {
         if row < self.capacity() { row } else { row - self.capacity() }
     }
 
-    fn n_rows(&self, k_len: usize, v_len: usize) -> Result<usize> {
-        let row_len = self.geometry.row_len();
-        if k_len != v_len || !k_len.is_multiple_of(row_len) {
-            return Err(Error::KvRows { k_len, v_len, row_len });
-        }
-        Ok(k_len / row_len)
-    }
-
-    fn check_rows(&self, pos: usize, k_len: usize, v_len: usize) -> Result<usize> {
-        let n_rows = self.n_rows(k_len, v_len)?;
+    fn check_rows(&self, pos: usize, k_len: usize, v_len: usize, row_len: usize) -> Result<usize> {
+        let n_rows = n_rows(k_len, v_len, row_len)?;
         if pos != self.end() || pos.checked_add(n_rows).is_none() {
             return Err(Error::KvGap { pos, end: self.end() });
         }
@@ -353,47 +405,60 @@ impl KvPlane {
         }
         Err(Error::KvShape { found_n_head_kv, found_head_dim, n_head_kv, head_dim })
     }
-}
 
-/// Scatters one row `(n_head_kv, head_dim)` over its lane of K.
-fn write_k_row(geometry: &KvGeometry, k: &mut [u16], row: usize, source: &[u16]) {
-    for (head, source) in source.chunks_exact(geometry.head_dim).enumerate() {
-        let lane = k[geometry.k_start(head, row)..].iter_mut().step_by(KV_LANES);
-        lane.zip(source).for_each(|(to, &from)| *to = from);
+    /// The integers of a head's key in a row, and what fills it up.
+    fn k_row(&self, head: usize, row: usize) -> impl Iterator<Item = &u16> {
+        key_lane(&self.k.as_bits()[self.geometry.block_range(head, row)], row)
+    }
+
+    /// The integers of a head's value in a row, and what fills it up.
+    fn v_row(&self, head: usize, row: usize) -> impl Iterator<Item = &u16> {
+        value_lane(&self.v.as_bits()[self.geometry.block_range(head, row)], row)
+    }
+
+    /// Writes a head's key, filled up with zeros.
+    fn write_k(&mut self, head: usize, row: usize, integers: &[u16], scale: u16) {
+        let (block, scales) = (self.geometry.block_range(head, row), self.geometry.scales_range(head));
+        let lane = key_lane_mut(&mut self.k.as_bits_mut()[block], row);
+        lane.zip(integers.iter().chain(repeat(&0))).for_each(|(to, &x)| *to = x);
+        self.k.as_bits_mut()[scales][row] = scale;
+    }
+
+    /// Writes a head's value, filled up with zeros.
+    fn write_v(&mut self, head: usize, row: usize, integers: &[u16], scale: u16) {
+        let (block, scales) = (self.geometry.block_range(head, row), self.geometry.scales_range(head));
+        let lane = value_lane_mut(&mut self.v.as_bits_mut()[block], row);
+        lane.zip(integers.iter().chain(repeat(&0))).for_each(|(to, &x)| *to = x);
+        self.v.as_bits_mut()[scales][row] = scale;
     }
 }
 
-/// Gathers one row `(n_head_kv, head_dim)` from its lane of K.
-fn read_k_row(geometry: &KvGeometry, k: &[u16], row: usize, target: &mut [u16]) {
-    for (head, target) in target.chunks_exact_mut(geometry.head_dim).enumerate() {
-        let lane = k[geometry.k_start(head, row)..].iter().step_by(KV_LANES);
-        target.iter_mut().zip(lane).for_each(|(to, &from)| *to = from);
-    }
+/// The key of a row in a block. `block (head_width / 2, 8, 2)`
+fn key_lane(block: &[u16], row: usize) -> impl Iterator<Item = &u16> {
+    block.chunks_exact(2 * KV_LANES).flat_map(move |pairs| &pairs[row % KV_LANES * 2..][..2])
 }
 
-/// Writes one row `(n_head_kv, head_dim)` of V.
-fn write_v_row(geometry: &KvGeometry, v: &mut [u16], row: usize, source: &[u16]) {
-    for (head, source) in source.chunks_exact(geometry.head_dim).enumerate() {
-        v[geometry.v_range(head, row, 1)].copy_from_slice(source);
-    }
+fn key_lane_mut(block: &mut [u16], row: usize) -> impl Iterator<Item = &mut u16> {
+    block.chunks_exact_mut(2 * KV_LANES).flat_map(move |pairs| &mut pairs[row % KV_LANES * 2..][..2])
 }
 
-/// Reads one row `(n_head_kv, head_dim)` of V.
-fn read_v_row(geometry: &KvGeometry, v: &[u16], row: usize, target: &mut [u16]) {
-    for (head, target) in target.chunks_exact_mut(geometry.head_dim).enumerate() {
-        target.copy_from_slice(&v[geometry.v_range(head, row, 1)]);
-    }
+/// The value of a row in a block. `block (head_width / 16, 4, 16, 2)`
+fn value_lane(block: &[u16], row: usize) -> impl Iterator<Item = &u16> {
+    let panels = block.chunks_exact(KV_LANES * KV_COMPONENTS);
+    panels.flat_map(move |panel| panel[row % KV_LANES / 2 * 2 * KV_COMPONENTS..][row % 2..].iter().step_by(2).take(KV_COMPONENTS))
 }
 
-/// Zeroes `n` rows of K and V that lie in one lane block.
-fn zero_lanes(geometry: &KvGeometry, k: &mut [u16], v: &mut [u16], row: usize, n: usize) {
-    for head in 0..geometry.n_head_kv {
-        let block = &mut k[geometry.k_start(head, row)..];
-        if n == KV_LANES {
-            block[..geometry.head_dim * KV_LANES].fill(0);
-        } else {
-            block.chunks_mut(KV_LANES).take(geometry.head_dim).for_each(|lanes| lanes[..n].fill(0));
-        }
-        v[geometry.v_range(head, row, n)].fill(0);
+fn value_lane_mut(block: &mut [u16], row: usize) -> impl Iterator<Item = &mut u16> {
+    let panels = block.chunks_exact_mut(KV_LANES * KV_COMPONENTS);
+    panels.flat_map(move |panel| {
+        panel[row % KV_LANES / 2 * 2 * KV_COMPONENTS..][row % 2..].iter_mut().step_by(2).take(KV_COMPONENTS)
+    })
+}
+
+/// The rows that these lengths are.
+fn n_rows(k_len: usize, v_len: usize, row_len: usize) -> Result<usize> {
+    if k_len != v_len || !k_len.is_multiple_of(row_len) {
+        return Err(Error::KvRows { k_len, v_len, row_len });
     }
+    Ok(k_len / row_len)
 }

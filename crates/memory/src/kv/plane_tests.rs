@@ -1,14 +1,19 @@
 //! A plane against a plain list of rows, and its refusals one by one.
 
-use half::f16;
 use proptest::prelude::*;
 
-use super::{KV_LANES, KvGeometry, KvPlane};
+use super::{KV_LANES, KV_MOST_OF_V, KvGeometry, KvPlane};
 use crate::{Device, Error};
 
 const N_HEAD_KV: usize = 2;
 const HEAD_DIM: usize = 3;
 const ROW_LEN: usize = N_HEAD_KV * HEAD_DIM;
+/// Elements of a row with the scales of its heads.
+const EXPORTED_LEN: usize = N_HEAD_KV * (HEAD_DIM + 1);
+/// The largest integer of K: √(2³¹ / 16).
+const MOST_OF_K: u16 = 11_585;
+/// What a head's elements take.
+const WIDTH: usize = 16;
 
 /// A window that is no multiple of eight; the plane has 16 rows.
 const WINDOW: usize = 13;
@@ -18,13 +23,31 @@ fn plane(rows: usize) -> KvPlane {
     KvPlane::zeros(&Device::host(), KvGeometry { n_head_kv: N_HEAD_KV, head_dim: HEAD_DIM, rows }).unwrap()
 }
 
-/// Distinct rows that f16 has to round, `(n_rows, ROW_LEN)`.
+/// Distinct rows that have to be rounded, `(n_rows, ROW_LEN)`.
 fn rows(seed: usize, n_rows: usize) -> Vec<f32> {
     (0..n_rows * ROW_LEN).map(|i| ((seed * 7919 + i * 104_729) % 65_521) as f32 * 0.731 - 20_000.0).collect()
 }
 
-fn bits(rows: &[f32]) -> Vec<u16> {
-    rows.iter().map(|&x| f16::from_f32(x).to_bits()).collect()
+/// Rows as integers with scales, computed in f64.
+fn bits(rows: &[f32], most: u16) -> Vec<u16> {
+    let head = |head: &[f32]| {
+        let max = head.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        let exact = max / f32::from(most);
+        // Up to the next number that half of the bits can hold.
+        let scale = (exact.to_bits() >> 16) + u32::from(exact.to_bits() & 0xffff > 0);
+        let factor = 1.0 / f32::from_bits(scale << 16);
+        let integer = |&x: &f32| f64::from(x * factor).round_ties_even() as i16;
+        head.iter().map(integer).map(i16::cast_unsigned).chain([scale as u16]).collect::<Vec<_>>()
+    };
+    rows.chunks(HEAD_DIM).flat_map(head).collect()
+}
+
+fn k_bits(rows: &[f32]) -> Vec<u16> {
+    bits(rows, MOST_OF_K)
+}
+
+fn v_bits(rows: &[f32]) -> Vec<u16> {
+    bits(rows, KV_MOST_OF_V)
 }
 
 /// What a plane should hold: the rows of K and V from `origin` on, and nothing about rings, lanes or heads.
@@ -40,7 +63,7 @@ impl Model {
     }
 
     fn append(&mut self, capacity: usize, k: &[u16], v: &[u16]) {
-        self.held.extend(k.chunks(ROW_LEN).zip(v.chunks(ROW_LEN)).map(|(k, v)| (k.to_vec(), v.to_vec())));
+        self.held.extend(k.chunks(EXPORTED_LEN).zip(v.chunks(EXPORTED_LEN)).map(|(k, v)| (k.to_vec(), v.to_vec())));
         let dropped = self.held.len().saturating_sub(capacity);
         self.held.drain(..dropped);
         self.origin += dropped;
@@ -54,7 +77,7 @@ impl Model {
         assert_eq!(plane.row_of(self.end()), None);
         assert_eq!(self.origin.checked_sub(1).and_then(|before| plane.row_of(before)), None);
 
-        let zero = (vec![0; ROW_LEN], vec![0; ROW_LEN]);
+        let zero = (vec![0; EXPORTED_LEN], vec![0; EXPORTED_LEN]);
         let mut expected = vec![&zero; capacity];
         for (i, row) in self.held.iter().enumerate() {
             let pos = self.origin + i;
@@ -67,15 +90,22 @@ impl Model {
     }
 }
 
-/// K and V of one physical row, read by the published table of the layout.
+/// K and V of one physical row with their scales, read by the published table of the layout. What fills up a head is zero.
 fn elements(plane: &KvPlane, r: usize) -> (Vec<u16>, Vec<u16>) {
     let cap = plane.capacity();
-    let each = |index: &dyn Fn(usize, usize) -> u16| {
-        (0..N_HEAD_KV).flat_map(|h| (0..HEAD_DIM).map(move |d| (h, d))).map(|(h, d)| index(h, d)).collect()
+    let row = |bits: &[u16], index: &dyn Fn(usize, usize) -> usize| {
+        let head = |h| {
+            assert!((HEAD_DIM..WIDTH).all(|d| bits[index(h, d)] == 0), "row {r}");
+            let scale = bits[N_HEAD_KV * cap * WIDTH + h * cap + r];
+            (0..HEAD_DIM).map(|d| bits[index(h, d)]).chain([scale]).collect::<Vec<_>>()
+        };
+        (0..N_HEAD_KV).flat_map(head).collect()
     };
     (
-        each(&|h, d| plane.k_bits()[((h * cap / 8 + r / 8) * HEAD_DIM + d) * 8 + r % 8]),
-        each(&|h, d| plane.v_bits()[(h * cap + r) * HEAD_DIM + d]),
+        row(plane.k_bits(), &|h, d| (h * cap + r / 8 * 8) * WIDTH + d / 2 * 16 + r % 8 * 2 + d % 2),
+        row(plane.v_bits(), &|h, d| {
+            (h * cap + r / 8 * 8) * WIDTH + d / 16 * 128 + r % 8 / 2 * 32 + d % 16 * 2 + r % 2
+        }),
     )
 }
 
@@ -125,10 +155,10 @@ fn take(step: &Step, seed: usize, plane: &mut KvPlane, model: &mut Model) {
         Step::Append(n) => {
             let (k, v) = (rows(2 * seed, n), rows(2 * seed + 1, n));
             plane.append(end, &k, &v).unwrap();
-            model.append(capacity, &bits(&k), &bits(&v));
+            model.append(capacity, &k_bits(&k), &v_bits(&v));
         }
         Step::Install(n) => {
-            let (k, v) = (bits(&rows(2 * seed, n)), bits(&rows(2 * seed + 1, n)));
+            let (k, v) = (k_bits(&rows(2 * seed, n)), v_bits(&rows(2 * seed + 1, n)));
             plane.install(end, &k, &v).unwrap();
             model.append(capacity, &k, &v);
         }
@@ -139,7 +169,7 @@ fn take(step: &Step, seed: usize, plane: &mut KvPlane, model: &mut Model) {
         }
         Step::Export(n) => {
             let n = n.min(model.held.len());
-            let (mut k, mut v) = (vec![1; n * ROW_LEN], vec![1; n * ROW_LEN]);
+            let (mut k, mut v) = (vec![1; n * EXPORTED_LEN], vec![1; n * EXPORTED_LEN]);
             plane.export(end - n, &mut k, &mut v).unwrap();
             let (expected_k, expected_v): (Vec<_>, Vec<_>) = model.held[model.held.len() - n..].iter().cloned().unzip();
             assert_eq!((k, v), (expected_k.concat(), expected_v.concat()));
@@ -200,7 +230,7 @@ proptest! {
         restored.anchor(live.origin_logical()).unwrap();
         while restored.end() < live.end() {
             let (pos, n) = (restored.end(), tile.min(live.end() - restored.end()));
-            let (mut k, mut v) = (vec![0; n * ROW_LEN], vec![0; n * ROW_LEN]);
+            let (mut k, mut v) = (vec![0; n * EXPORTED_LEN], vec![0; n * EXPORTED_LEN]);
             live.export(pos, &mut k, &mut v).unwrap();
             restored.install(pos, &k, &v).unwrap();
         }
@@ -259,9 +289,9 @@ fn k_and_v_that_are_not_the_same_whole_rows_are_refused() {
 fn positions_that_are_not_held_can_be_neither_exported_nor_kept() {
     let mut plane = plane(WINDOW);
     plane.append(0, &rows(1, 20), &rows(2, 20)).unwrap();
-    let mut tile = [0; 2 * ROW_LEN];
+    let mut tile = [0; 2 * EXPORTED_LEN];
     for pos in [3, 19, 20] {
-        let refused = plane.export(pos, &mut tile, &mut [0; 2 * ROW_LEN]).unwrap_err();
+        let refused = plane.export(pos, &mut tile, &mut [0; 2 * EXPORTED_LEN]).unwrap_err();
         assert!(matches!(refused, Error::KvNotHeld { origin: 4, end: 20, .. }), "{refused}");
     }
     for pos in [3, 21] {
@@ -283,11 +313,15 @@ fn a_tail_is_copied_only_into_an_empty_plane_of_the_same_heads_with_room() {
 }
 
 #[test]
-fn values_round_to_the_nearest_half_with_ties_to_even() {
+fn a_head_of_a_row_that_is_not_finite_reads_as_no_number_and_the_others_as_they_are() {
     let mut plane = plane(8);
-    // Between 2048 and 4096 halves are 2 apart.
-    let row = [2049.0, 2051.0, 2050.5, -2049.0, 65520.0, 1e-8];
+    let row = [1.0, f32::INFINITY, 2.0, 3.0, -4.0, 5.0];
     plane.append(0, &row, &row).unwrap();
-    let expected = [2048.0, 2052.0, 2050.0, -2048.0, f32::INFINITY, 0.0].map(|x| f16::from_f32(x).to_bits());
-    assert_eq!(elements(&plane, 0), (expected.to_vec(), expected.to_vec()));
+    let (mut k, mut v) = ([0.0; HEAD_DIM], [0.0; HEAD_DIM]);
+    plane.read(0, 0, &mut k, &mut v);
+    assert!(k.iter().chain(&v).all(|x| x.is_nan()));
+    plane.read(1, 0, &mut k, &mut v);
+    for (&found, expected) in k.iter().chain(&v).zip([3.0f32, -4.0, 5.0].into_iter().cycle()) {
+        assert!((found - expected).abs() < 5.0 / 2047.0, "{found} for {expected}");
+    }
 }

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use half::f16;
-use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use muser_memory::{KV_LANES, KvPlane};
 
 use super::product::{RUN_LEN, Step, TILE_ROWS, TILE_VECTORS, n_steps, on_threads, pack, threads_for, tile};
@@ -115,26 +113,20 @@ struct Held {
 impl Held {
     /// The positions from `first` to `end`. Where a tile holds others, they are zero.
     fn new(plane: &KvPlane, head: usize, first: usize, end: usize) -> Self {
-        let (head_dim, capacity) = (plane.geometry().head_dim, plane.capacity());
+        let head_dim = plane.geometry().head_dim;
         let start = first / RUN_LEN * RUN_LEN;
         let n_key_steps = n_steps(head_dim);
         // Whole blocks of eight positions.
         let n_value_steps = n_steps((end - start).next_multiple_of(KV_LANES));
         let mut keys = vec![Step::default(); n_value_steps * n_key_steps];
         let mut values = vec![Step::default(); head_dim.div_ceil(TILE_ROWS) * n_value_steps];
-        let (mut k, mut v) = (vec![0.0; head_dim * KV_LANES], vec![0.0; head_dim]);
+        let (mut k, mut v) = (vec![0.0; head_dim], vec![0.0; head_dim]);
         for pos in first..end {
             let row = plane.row_of(pos).expect("a position that a query sees is held");
             let (step, lane) = ((pos - start) / 4, (pos - start) % 4);
-            if pos == first || row.is_multiple_of(KV_LANES) {
-                let block = (head * (capacity / KV_LANES) + row / KV_LANES) * head_dim * KV_LANES;
-                to_f32(&plane.k_bits()[block..][..k.len()], &mut k);
-            }
-            for (d, k) in k.iter().skip(row % KV_LANES).step_by(KV_LANES).enumerate() {
+            plane.read(head, row, &mut k, &mut v);
+            for (d, (k, v)) in k.iter().zip(&v).enumerate() {
                 keys[step * n_key_steps + d / 4][lane][d % 4] = *k;
-            }
-            to_f32(&plane.v_bits()[(head * capacity + row) * head_dim..][..head_dim], &mut v);
-            for (d, v) in v.iter().enumerate() {
                 values[d / 4 * n_value_steps + step][d % 4][lane] = *v;
             }
         }
@@ -152,9 +144,4 @@ impl Held {
         let steps = (start - self.start) / 4..n_steps(end - self.start);
         self.values.chunks_exact(self.n_value_steps).map(move |values| &values[steps.clone()])
     }
-}
-
-fn to_f32(bits: &[u16], out: &mut [f32]) {
-    let halves: &[f16] = bits.reinterpret_cast();
-    halves.convert_to_f32_slice(out);
 }

@@ -42,11 +42,6 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn store_u16(self, v: [i16; 16], to: &mut [u16; 16]) {
-        *to = v.map(i16::cast_unsigned);
-    }
-
-    #[inline(always)]
     fn splat_i16(self, x: i16) -> [i16; 16] {
         [x; 16]
     }
@@ -69,16 +64,6 @@ impl Ints for Scalar {
     #[inline(always)]
     fn and_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
         lanes!(i => a[i] & b[i])
-    }
-
-    #[inline(always)]
-    fn max_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
-        lanes!(i => a[i].max(b[i]))
-    }
-
-    #[inline(always)]
-    fn fold_max_i16(self, x: [i16; 16]) -> u16 {
-        x.into_iter().fold(0, i16::max).cast_unsigned()
     }
 
     #[inline(always)]
@@ -128,11 +113,6 @@ impl Ints for Scalar {
     #[inline(always)]
     fn narrow(self, low: [i32; 8], high: [i32; 8]) -> [i16; 16] {
         lanes!(i => if i < 8 { low[i] } else { high[i - 8] } as i16)
-    }
-
-    #[inline(always)]
-    fn pair_low_halves(self, even: [i32; 8], odd: [i32; 8]) -> [i16; 16] {
-        lanes!(i => if i % 2 == 0 { even[i / 2] } else { odd[i / 2] } as i16)
     }
 
     #[inline(always)]

@@ -66,12 +66,6 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn store_u16(self, x: int16x8x2_t, out: &mut [u16; 16]) {
-        let bits = with_neon!(self, uint16x8x2_t(vreinterpretq_u16_s16(x.0), vreinterpretq_u16_s16(x.1)));
-        with_neon!(self, vst2q_u16(out.as_mut_ptr(), bits));
-    }
-
-    #[inline(always)]
     fn splat_i16(self, x: i16) -> int16x8x2_t {
         with_neon!(self, int16x8x2_t(vdupq_n_s16(x), vdupq_n_s16(x)))
     }
@@ -103,16 +97,6 @@ impl Ints for Neon {
     #[inline(always)]
     fn and_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
         with_neon!(self, halves!(vandq_s16(a, b)))
-    }
-
-    #[inline(always)]
-    fn max_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
-        with_neon!(self, halves!(vmaxq_s16(a, b)))
-    }
-
-    #[inline(always)]
-    fn fold_max_i16(self, x: int16x8x2_t) -> u16 {
-        with_neon!(self, vmaxvq_s16(vmaxq_s16(x.0, x.1)).cast_unsigned())
     }
 
     #[inline(always)]
@@ -173,14 +157,6 @@ impl Ints for Neon {
             let low = vcombine_s16(vmovn_s32(low[0]), vmovn_s32(low[1]));
             let high = vcombine_s16(vmovn_s32(high[0]), vmovn_s32(high[1]));
             vuzpq_s16(low, high)
-        })
-    }
-
-    #[inline(always)]
-    fn pair_low_halves(self, even: [int32x4_t; 2], odd: [int32x4_t; 2]) -> int16x8x2_t {
-        with_neon!(self, {
-            let even = vcombine_s16(vmovn_s32(even[0]), vmovn_s32(even[1]));
-            int16x8x2_t(even, vcombine_s16(vmovn_s32(odd[0]), vmovn_s32(odd[1])))
         })
     }
 

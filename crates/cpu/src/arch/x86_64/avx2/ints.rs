@@ -53,11 +53,6 @@ impl<Y: Ymm> Ints for Y {
     }
 
     #[inline(always)]
-    fn store_u16(self, v: __m256i, to: &mut [u16; 16]) {
-        with_avx2!(self, _mm256_storeu_si256(to.as_mut_ptr().cast(), v));
-    }
-
-    #[inline(always)]
     fn splat_i16(self, x: i16) -> __m256i {
         with_avx2!(self, _mm256_set1_epi16(x))
     }
@@ -88,21 +83,6 @@ impl<Y: Ymm> Ints for Y {
     #[inline(always)]
     fn and_i16(self, a: __m256i, b: __m256i) -> __m256i {
         with_avx2!(self, _mm256_and_si256(a, b))
-    }
-
-    #[inline(always)]
-    fn max_i16(self, a: __m256i, b: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_max_epi16(a, b))
-    }
-
-    #[inline(always)]
-    fn fold_max_i16(self, x: __m256i) -> u16 {
-        with_avx2!(self, {
-            let eight = _mm_max_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
-            // The smallest of the complements is that of the largest.
-            let smallest = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
-            !(_mm_cvtsi128_si32(smallest) as u16)
-        })
     }
 
     #[inline(always)]
@@ -171,11 +151,6 @@ impl<Y: Ymm> Ints for Y {
     #[inline(always)]
     fn narrow(self, low: __m256i, high: __m256i) -> __m256i {
         with_avx2!(self, _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packs_epi32(low, high)))
-    }
-
-    #[inline(always)]
-    fn pair_low_halves(self, even: __m256i, odd: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_blend_epi16::<0b1010_1010>(even, _mm256_slli_epi32::<16>(odd)))
     }
 
     #[inline(always)]
