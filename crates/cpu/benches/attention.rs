@@ -116,10 +116,12 @@ fn decode(bencher: Bencher<'_, '_>, case: &Case) {
     bencher.counter(BytesCount::new(kv_bytes(case))).bench_local(|| setup.run());
 }
 
+/// More than the caches hold.
+const SIZE_BYTES: usize = 128 << 20;
+
 /// As in a model, whose layers together leave nothing of a plane in the caches.
 #[divan::bench(args = cases(1, &[4095]))]
 fn decode_from_memory(bencher: Bencher<'_, '_>, case: &Case) {
-    const SIZE_BYTES: usize = 128 << 20;
     let mut setup = case.setup(SIZE_BYTES.div_ceil(kv_bytes(case)));
     bencher.counter(BytesCount::new(kv_bytes(case))).bench_local(|| setup.run());
 }
@@ -138,6 +140,15 @@ fn prefill(bencher: Bencher<'_, '_>, case: &Case) {
     let (n_head, _, head_dim) = case.heads;
     let pairs: usize = (case.depth + 1..=case.depth + case.n).sum();
     let mut setup = case.setup(1);
+    bencher.counter(ItemsCount::new(2 * pairs * n_head * head_dim)).bench_local(|| setup.run());
+}
+
+/// As in a model: see [`decode_from_memory`].
+#[divan::bench(args = cases(256, &[3584]), sample_count = 20)]
+fn prefill_from_memory(bencher: Bencher<'_, '_>, case: &Case) {
+    let (n_head, _, head_dim) = case.heads;
+    let pairs: usize = (case.depth + 1..=case.depth + case.n).sum();
+    let mut setup = case.setup(SIZE_BYTES.div_ceil(kv_bytes(case)));
     bencher.counter(ItemsCount::new(2 * pairs * n_head * head_dim)).bench_local(|| setup.run());
 }
 

@@ -38,6 +38,9 @@ const MIN_ROWS: usize = 24;
 /// those of a long batch differ a little and should stay whole: the partial results of many rows are megabytes.
 const SPLIT_SHARE: usize = BLOCKS_PER_THREAD - 1;
 
+/// Chunks of a split block that a task computes one after the other: while it computes one, the next comes into the cache.
+const RUN: usize = 4;
+
 /// Memory that attention reuses from call to call. It grows to what the largest call needs.
 #[derive(Default)]
 pub struct Scratch {
@@ -101,8 +104,8 @@ impl Block {
 /// What one task computes.
 struct Task {
     block: usize,
-    /// One chunk of a split block, or all of a whole one.
-    chunk: Option<usize>,
+    /// Some chunks of a split block, or all of a whole one.
+    chunks: Option<Range<usize>>,
     cost: usize,
 }
 
@@ -127,10 +130,10 @@ pub fn attention(tier: Tier, pool: &mut Pool, scratch: &mut Scratch, op: Attenti
         partial_o: Disjoint::new(partial_o),
     };
     pool.run_with(workers, tasks.len(), |index, worker| {
-        let Task { block, chunk, .. } = tasks[index];
-        match (chunk, blocks[block].partial) {
-            (Some(chunk), Some(start)) => {
-                run.split(&blocks[block], start, chunk, worker);
+        let Task { block, ref chunks, .. } = tasks[index];
+        match (chunks, blocks[block].partial) {
+            (Some(chunks), Some(start)) => {
+                run.split(&blocks[block], start, chunks.clone(), worker);
                 // AcqRel: whoever ends last sees what the others wrote.
                 if unfinished[block].fetch_sub(1, Ordering::AcqRel) == 1 {
                     run.join_split(&blocks[block], start, worker);
@@ -179,12 +182,17 @@ impl Scratch {
             if threads > 1 && block.chunks.len() > 1 && block.cost() > share {
                 block.partial = Some(n_partial);
                 n_partial += block.cost();
-                let task = |chunk| Task { block: index, chunk: Some(chunk), cost: block.n_row };
-                self.tasks.extend(block.chunks.clone().map(task));
+                let Range { start, end } = block.chunks;
+                let runs = (start..end).step_by(RUN).map(|start| start..end.min(start + RUN));
+                let task = |chunks: Range<usize>| {
+                    let cost = block.n_row * chunks.len();
+                    Task { block: index, chunks: Some(chunks), cost }
+                };
+                self.tasks.extend(runs.map(task));
             } else {
-                self.tasks.push(Task { block: index, chunk: None, cost: block.cost() });
+                self.tasks.push(Task { block: index, chunks: None, cost: block.cost() });
             }
-            self.unfinished.push(AtomicUsize::new(block.chunks.len()));
+            self.unfinished.push(AtomicUsize::new(block.chunks.len().div_ceil(RUN)));
         }
         // The longest first, so that the threads end together.
         self.tasks.sort_unstable_by_key(|task| Reverse(task.cost));
@@ -250,25 +258,28 @@ impl Run<'_> {
         for chunk in block.chunks.clone() {
             tiles.see(|row| self.visible(block, row, chunk));
             let results = Results { softmax: &mut *softmax, o: &mut *o };
-            tile::attend(self.tier, &kv, self.scoring, Fate::Join, tiles, results);
+            tile::attend(self.tier, &kv, self.scoring, Fate::Join, chunk + 1 < block.chunks.end, tiles, results);
         }
         for (row, &softmax) in softmax.iter().enumerate() {
             self.finish(block, row, softmax, self.row(o, row));
         }
     }
 
-    /// Computes the partial results of one chunk of a split block.
-    fn split(&self, block: &Block, start: usize, chunk: usize, worker: &mut Worker) {
+    /// Computes the partial results of some chunks of a split block.
+    fn split(&self, block: &Block, start: usize, chunks: Range<usize>, worker: &mut Worker) {
         let kv = KvHead::new(self.spans[block.span].plane, block.head_kv);
-        let range = block.partial_of(start, chunk);
-        // SAFETY: each chunk of each split block is one task, and their ranges do not meet.
-        let partial = unsafe { self.partial.slice(range.clone()) };
-        // SAFETY: as above.
-        let partial_o = unsafe { self.partial_o.slice(range.start * self.o_width..range.end * self.o_width) };
-        self.load(block, &mut worker.tiles);
-        worker.tiles.see(|row| self.visible(block, row, chunk));
-        let results = Results { softmax: partial, o: partial_o };
-        tile::attend(self.tier, &kv, self.scoring, Fate::Store, &mut worker.tiles, results);
+        let tiles = &mut worker.tiles;
+        self.load(block, tiles);
+        for chunk in chunks.clone() {
+            let range = block.partial_of(start, chunk);
+            // SAFETY: each chunk of each split block is part of one task, and their ranges do not meet.
+            let softmax = unsafe { self.partial.slice(range.clone()) };
+            // SAFETY: as above.
+            let o = unsafe { self.partial_o.slice(range.start * self.o_width..range.end * self.o_width) };
+            tiles.see(|row| self.visible(block, row, chunk));
+            let results = Results { softmax, o };
+            tile::attend(self.tier, &kv, self.scoring, Fate::Store, chunk + 1 < chunks.end, tiles, results);
+        }
     }
 
     /// Takes the queries of a block.

@@ -109,10 +109,16 @@ impl<'a> KvHead<'a> {
         if block + 1 == self.n_block { 0 } else { block + 1 }
     }
 
-    /// The keys of a block and their scales. Those that the plane does not hold are numbers without meaning. `(n_pair)`
+    /// The keys of a block. Those that the plane does not hold are numbers without meaning. `(n_pair)`
     #[inline(always)]
-    pub(super) fn keys(&self, block: usize) -> (&'a [Vector], &'a [u16; BLOCK]) {
-        (&self.k[block * self.n_pair..][..self.n_pair], &self.k_scales[block])
+    pub(super) fn keys(&self, block: usize) -> &'a [Vector] {
+        &self.k[block * self.n_pair..][..self.n_pair]
+    }
+
+    /// The scales of the keys of a block.
+    #[inline(always)]
+    pub(super) fn key_scales(&self, block: usize) -> &'a [u16; BLOCK] {
+        &self.k_scales[block]
     }
 
     /// Sixteen components, number `panel` of them, of the values of a block in pairs. `(4)`

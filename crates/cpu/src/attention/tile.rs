@@ -137,7 +137,7 @@ impl Tiles {
 }
 
 /// Computes a chunk for the queries of `tiles`, which have been loaded and told what they see. The results of queries that
-/// see no position of the chunk are left as they are.
+/// see no position of the chunk are left as they are. `goes_on` says that the next chunk follows.
 ///
 /// # Panics
 /// When an operand is too short.
@@ -146,16 +146,18 @@ pub(super) fn attend(
     kv: &KvHead<'_>,
     scoring: Scoring,
     fate: Fate,
+    goes_on: bool,
     tiles: &mut Tiles,
     results: Results<'_>,
 ) {
-    tier.run(Attend { kv, scoring, fate, tiles, results });
+    tier.run(Attend { kv, scoring, fate, goes_on, tiles, results });
 }
 
 struct Attend<'a, 'r> {
     kv: &'a KvHead<'a>,
     scoring: Scoring,
     fate: Fate,
+    goes_on: bool,
     tiles: &'a mut Tiles,
     results: Results<'r>,
 }
@@ -165,7 +167,7 @@ impl Kernel for Attend<'_, '_> {
 
     #[inline(always)]
     fn run<S: Quads>(self, s: S) {
-        let Self { kv, scoring, fate, tiles, results: Results { softmax, o } } = self;
+        let Self { kv, scoring, fate, goes_on, tiles, results: Results { softmax, o } } = self;
         let (mut start, mut end) = (usize::MAX, 0);
         for View { any, .. } in tiles.views.iter().filter(|view| !view.any.is_empty()) {
             (start, end) = (start.min(any.start), end.max(any.end));
@@ -175,7 +177,7 @@ impl Kernel for Attend<'_, '_> {
         }
         tiles.score(s, kv, scoring, &(start..end));
         tiles.weigh(s, fate, softmax);
-        tiles.add_values(s, kv, start / CHUNK * CHUNK, o);
+        tiles.add_values(s, kv, start / CHUNK * CHUNK, goes_on, o);
     }
 }
 
@@ -202,19 +204,20 @@ impl Tiles {
             let at = first % CHUNK;
             let block = kv.block_of(first);
             let blocks = [block, kv.next(block)];
-            let mut keys = [kv.keys(block).0; COLS];
+            let keys = [kv.keys(blocks[0]), kv.keys(blocks[1])];
             let mut key_scales = [s.splat(0.0); COLS];
             for c in 0..COLS {
-                let (block_keys, scales) = kv.keys(blocks[c]);
-                keys[c] = block_keys;
-                key_scales[c] = s.load_bf16(scales);
+                key_scales[c] = s.load_bf16(kv.key_scales(blocks[c]));
                 s.store(s.load_bf16(kv.value_scales(blocks[c])), &mut value_scales[at / BLOCK + c]);
             }
+            // The first tile brings what comes next into the cache for the others.
+            let mut ahead = Some(blocks.map(|block| Ahead { keys: &kv.keys(block)[0], values: &kv.values(block, 0)[0][0] }));
             let tiles = q.chunks_exact(*n_pair).zip(&*q_factors).zip(&*views).zip(&mut *scores);
             for (tile, (((q, factors), View { any, .. }), scores)) in tiles.enumerate() {
                 if first < any.end && first + PANEL > any.start {
                     let n_row = *n - tile * ROWS;
-                    with_rows!(n_row, score::<S, ROWS>(s, scoring, q, factors, keys, key_scales, scores, at));
+                    let ahead = ahead.take();
+                    with_rows!(n_row, score::<S, ROWS>(s, scoring, q, factors, keys, key_scales, ahead, scores, at));
                 }
             }
         }
@@ -243,19 +246,32 @@ impl Tiles {
 
     /// The sums of values times weights, sixteen components after sixteen. `o (n, o_width)`
     #[inline(always)]
-    fn add_values<S: Ints>(&self, s: S, kv: &KvHead<'_>, chunk: usize, o: &mut [f32]) {
+    fn add_values<S: Ints>(&self, s: S, kv: &KvHead<'_>, chunk: usize, goes_on: bool, o: &mut [f32]) {
         let width = kv.n_panel * PANEL;
         for panel in 0..kv.n_panel {
+            let mut ahead = goes_on.then(|| &kv.keys(kv.block_of(chunk + CHUNK))[0]);
             let tiles = self.views.iter().zip(&self.weights).zip(&self.joins).zip(o.chunks_mut(ROWS * width));
             for (tile, (((view, weights), joins), o)) in tiles.enumerate() {
                 if !view.any.is_empty() {
                     let n_row = self.n - tile * ROWS;
-                    with_rows!(n_row, add_values::<S, ROWS>(s, kv, chunk, panel, view, weights, joins, o));
+                    let ahead = ahead.take();
+                    with_rows!(n_row, add_values::<S, ROWS>(s, kv, chunk, panel, view, weights, joins, ahead, o));
                 }
             }
         }
     }
 }
+
+/// What is asked for while keys are multiplied: the values that belong to them, and keys further on in memory. It is read in
+/// steps that the hardware does not foresee.
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    keys: &'a Vector,
+    values: &'a Vector,
+}
+
+/// How many blocks of keys further on.
+const KEYS_AHEAD: usize = 2 * COLS;
 
 /// The scores of a tile for sixteen keys, which are number `at` and following of the chunk.
 #[inline(always)]
@@ -266,13 +282,26 @@ fn score<S: Ints, const N: usize>(
     factors: &[f32; ROWS],
     keys: [&[Vector]; COLS],
     key_scales: [S::F; COLS],
+    ahead: Option<[Ahead<'_>; COLS]>,
     scores: &mut [[f32; CHUNK]; ROWS],
     at: usize,
 ) {
     let mut sums = [[s.splat_int(0); COLS]; N];
     let [low, high] = keys;
-    for ((q, low), high) in q.iter().zip(low).zip(high) {
-        add(s, q, [low, high], &mut sums);
+    if let Some(ahead) = ahead {
+        for (i, ((x, low), high)) in q.iter().zip(low).zip(high).enumerate() {
+            if i % 2 == 0 {
+                for Ahead { keys, values } in ahead {
+                    s.prefetch(values, i * size_of::<Vector>());
+                    s.prefetch(keys, (KEYS_AHEAD * q.len() + i) * size_of::<Vector>());
+                }
+            }
+            add(s, x, [low, high], &mut sums);
+        }
+    } else {
+        for ((q, low), high) in q.iter().zip(low).zip(high) {
+            add(s, q, [low, high], &mut sums);
+        }
     }
     for r in 0..N {
         let (out, _) = scores[r][at..][..PANEL].as_chunks_mut();
@@ -293,22 +322,13 @@ fn add_values<S: Ints, const N: usize>(
     view: &View,
     weights: &[Weights; ROWS],
     joins: &[Join; ROWS],
+    ahead: Option<&Vector>,
     o: &mut [f32],
 ) {
-    let panels = panels_of(&view.any);
-    let blocks = panels.start * COLS..panels.end * COLS;
-    let mut sums = [[s.splat_int(0); COLS]; N];
-    let mut block = kv.block_of(chunk + blocks.start * BLOCK);
-    for at in blocks {
-        for (i, [low, high]) in kv.values(block, panel).iter().enumerate() {
-            let mut of_rows = [[0; 2]; ROWS];
-            for r in 0..N {
-                of_rows[r] = weights[r][at * BLOCK / 2 + i];
-            }
-            add(s, &of_rows, [low, high], &mut sums);
-        }
-        block = kv.next(block);
-    }
+    let sums: [[S::I; COLS]; N] = match ahead {
+        Some(ahead) => sum_values::<S, N, true>(s, kv, chunk, panel, view, weights, ahead),
+        None => sum_values::<S, N, false>(s, kv, chunk, panel, view, weights, &[0; 2 * BLOCK]),
+    };
     let width = kv.n_panel * PANEL;
     for r in 0..N {
         if view.rows[r].is_empty() {
@@ -324,6 +344,38 @@ fn add_values<S: Ints, const N: usize>(
             s.store(joined, &mut out[c]);
         }
     }
+}
+
+/// Sums of sixteen components of the values. With `AHEAD`, asks for as much of what lies at `ahead` and after it.
+#[inline(always)]
+fn sum_values<S: Ints, const N: usize, const AHEAD: bool>(
+    s: S,
+    kv: &KvHead<'_>,
+    chunk: usize,
+    panel: usize,
+    view: &View,
+    weights: &[Weights; ROWS],
+    ahead: &Vector,
+) -> [[S::I; COLS]; N] {
+    let panels = panels_of(&view.any);
+    let blocks = panels.start * COLS..panels.end * COLS;
+    let mut sums = [[s.splat_int(0); COLS]; N];
+    let mut block = kv.block_of(chunk + blocks.start * BLOCK);
+    for at in blocks {
+        for (i, [low, high]) in kv.values(block, panel).iter().enumerate() {
+            let pair = at * BLOCK / 2 + i;
+            if AHEAD {
+                s.prefetch(ahead, (panel * CHUNK / 2 + pair) * COLS * size_of::<Vector>());
+            }
+            let mut of_rows = [[0; 2]; ROWS];
+            for r in 0..N {
+                of_rows[r] = weights[r][pair];
+            }
+            add(s, &of_rows, [low, high], &mut sums);
+        }
+        block = kv.next(block);
+    }
+    sums
 }
 
 /// Adds the products of a pair of each query, or of two weights, with two vectors.
