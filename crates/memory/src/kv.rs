@@ -11,5 +11,5 @@ mod detached_tests;
 mod plane_tests;
 
 pub use detached::{CompleteGeneration, DetachedGeneration};
-pub use geometry::{KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KvGeometry};
+pub use geometry::{KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KV_NORM_OF_K, KvGeometry};
 pub use plane::KvPlane;

@@ -123,7 +123,7 @@ pub use file::{FileIdentity, ModelFile, drop_from_page_cache};
 #[cfg(feature = "gpu")]
 pub use gpu::{Binding, GpuInfo, GpuOptions, gpus};
 pub use kv::{
-    CompleteGeneration, DetachedGeneration, KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KvGeometry, KvPlane,
+    CompleteGeneration, DetachedGeneration, KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KV_NORM_OF_K, KvGeometry, KvPlane,
 };
 pub use load::{
     Inspected, LoadOptions, LoadPath, LoadPolicy, LoadProgress, LoadReport, Observer, OnBytes, OnProgress, SelfTest,

@@ -86,7 +86,7 @@ fn a_cache_takes_the_bytes_it_says_and_knows_how_many_it_fills() {
         assert_eq!(cache.held_bytes(), 0);
         let mut run = Run::new(&model, 1, N_CTX);
         run.logits_of_all(&tokens(1, 1), &[]);
-        let row_bytes: usize = model.spec().layers.iter().map(|layer| 4 * layer.kv_width()).sum();
+        let row_bytes: usize = run.cache.planes().iter().map(|plane| plane.geometry().row_size_bytes()).sum();
         assert_eq!(run.cache.held_bytes(), row_bytes as u64, "{}", file.arch);
     }
 }

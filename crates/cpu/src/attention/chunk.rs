@@ -62,7 +62,7 @@ pub(super) type Vector = [u16; 2 * BLOCK];
 /// One KV head's keys and values.
 #[derive(Clone, Copy)]
 pub(super) struct KvHead<'a> {
-    k: &'a [Vector],             // (capacity/8, width/2), pairs of components of eight keys
+    k: &'a [Vector],              // (capacity/8, width/2), pairs of components of eight keys
     k_scales: &'a [[u16; BLOCK]], // (capacity/8)
     v: &'a [[Vector; COLS]],      // (capacity/8, width/16, 4), sixteen components of pairs of values
     v_scales: &'a [[u16; BLOCK]], // (capacity/8)

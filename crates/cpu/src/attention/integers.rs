@@ -1,26 +1,34 @@
 //! Queries and weights as integers with a scale.
 //!
-//! Some numbers that are multiplied with as many others become integers by the largest of them: with `most` the largest
-//! integer,
+//! A number is its integer, rounded to the nearest (ties to even), times the scale. The scales are as small as exact sums of
+//! products in 32 bits allow:
 //!
 //! ```text
-//! scale = (1 / most) * max |x|;  x' = x * (most / max |x|), rounded to the nearest, ties to even
+//! q' = q / scale(q);  scale(q) = max |q| * max(|q / max |q|| / 46,000, 1 / 32,767)
+//! w' = w / scale(w);  scale(w) = sum w * max(1 / 130,900, max w / sum w / 32,767)
 //! ```
 //!
-//! The bounds are as large as exact sums in 32 bits allow. A query's numbers at one position go as far as those of keys, and
-//! the weights of the positions of a chunk that a query sees up to 4095. Where a number is not finite its scale is not, and
-//! neither is what it is multiplied with.
+//! where `|q|` is the length of the vector, the sum of its squares taken in eight lanes and folded, and so is the sum of `w`.
+//! A query is thereby not longer than a key can be, and the weights of a chunk do not pass 2¹⁷ in all. Where a number is not
+//! finite its scale is not, and neither is what it is multiplied with.
 
-use muser_memory::KV_MOST_OF_V;
+use muser_memory::{KV_MOST_OF_V, KV_NORM_OF_K};
 
 use super::chunk::{BLOCK, CHUNK, PANEL};
 use crate::arch::ints::Ints;
-use crate::arch::simd::Simd;
 
-/// The largest integer of weights.
-const MOST_OF_WEIGHTS: u16 = 4095;
+/// The largest integer.
+const MOST: f32 = 32_767.0;
 
-const _: () = assert!(CHUNK as i64 * KV_MOST_OF_V as i64 * MOST_OF_WEIGHTS as i64 <= i32::MAX as i64);
+/// The largest sum of the integers of weights before they are rounded.
+const SUM_OF_WEIGHTS: u16 = 32_725;
+const SUM: f32 = 4.0 * SUM_OF_WEIGHTS as f32;
+
+const _: () = {
+    // Each weight is rounded up by a half at most, and their sum, of 32 in a lane, by a millionth or two.
+    let most = 4 * SUM_OF_WEIGHTS as i64 + CHUNK as i64 / 2 + 1;
+    assert!(most * KV_MOST_OF_V as i64 <= i32::MAX as i64);
+};
 
 /// Numbers that are smaller throughout are taken for zeros, as the factor to their integers may be infinite.
 const TINY: f32 = 1e-30;
@@ -31,11 +39,13 @@ const ROUNDING: f32 = 12_582_912.0;
 /// The bits of a number without its sign.
 const MAGNITUDE: i32 = i32::MAX;
 
-/// The scales of numbers whose largest magnitudes are `max`, and the factors that make them integers up to `most`.
-#[inline(always)]
-fn scales<S: Simd>(s: S, max: S::F, most: f32) -> (S::F, S::F) {
-    let factor = s.select_lt(s.splat(TINY), max, s.div(s.splat(most), max), s.splat(0.0));
-    (s.mul(max, s.splat(1.0 / most)), factor)
+/// The scale of numbers of this size, of which a step is this part, and the factor that makes them integers.
+fn scale(size: f32, step: f32) -> (f32, f32) {
+    if size < TINY {
+        return (0.0, 0.0);
+    }
+    let scale = size * step;
+    (scale, 1.0 / scale)
 }
 
 /// The nearest integers to the products of sixteen numbers and a factor.
@@ -50,13 +60,12 @@ fn integers<S: Ints>(s: S, x: &[f32; PANEL], factor: S::F) -> S::H {
     s.narrow(low, high)
 }
 
-/// Converts a query to integers up to `most`, and returns its scale. Pair `i` goes to place `r` of `to[i]`; there are whole
-/// sixteens of components, which fill up with zeros. `to (n_pair)`
+/// Converts a query, and returns its scale. Pair `i` goes to place `r` of `to[i]`; there are whole sixteens of components,
+/// which fill up with zeros. `to (n_pair)`
 #[inline(always)]
 pub(super) fn convert_query<S: Ints, const ROWS: usize>(
     s: S,
     query: &[f32],
-    most: f32,
     r: usize,
     to: &mut [[[i16; 2]; ROWS]],
 ) -> f32 {
@@ -70,37 +79,39 @@ pub(super) fn convert_query<S: Ints, const ROWS: usize>(
             max = s.max_int(max, s.and(s.to_bits(s.load(x)), s.splat_int(MAGNITUDE)));
         }
     }
-    let max = s.of_bits(s.splat_int(s.fold_max(max)));
-    let (scale, factor) = scales(s, max, most);
+    let max = f32::from_bits(s.fold_max(max).cast_unsigned());
+    // Relative to the largest, as squares may pass what an f32 holds.
+    let reciprocal = s.splat(1.0 / max);
+    let mut squares = s.splat(0.0);
+    for panel in panels.iter().chain([&last]) {
+        for x in panel.as_chunks().0 {
+            let x = s.mul(s.load(x), reciprocal);
+            squares = s.fma(x, x, squares);
+        }
+    }
+    let (scale, factor) = scale(max, (s.fold(squares).sqrt() * (1.0 / KV_NORM_OF_K)).max(1.0 / MOST));
 
     for (panel, to) in panels.iter().chain([&last]).zip(to.as_chunks_mut::<BLOCK>().0) {
         let mut numbers = [0; PANEL];
-        s.store_i16(integers(s, panel, factor), &mut numbers);
+        s.store_i16(integers(s, panel, s.splat(factor)), &mut numbers);
         for (to, &pair) in to.iter_mut().zip(numbers.as_chunks().0) {
             to[r] = pair;
         }
     }
-    first_lane(s, scale)
+    scale
 }
 
 /// Weights of a chunk's positions as integers, in pairs.
 pub(super) type Weights = [[i16; 2]; CHUNK / 2];
 
-/// Converts the weights of sixteen positions after sixteen, and returns their scale. `max` is the largest weight, or a NaN
-/// if there is one.
+/// Converts the weights of sixteen positions after sixteen, and returns their scale. `max` is the largest weight, `sum` their
+/// sum, which is NaN if there is one among them.
 #[inline(always)]
-pub(super) fn convert_weights<S: Ints>(s: S, weights: &[[f32; PANEL]], max: f32, to: &mut [[i16; 2]]) -> f32 {
-    let (scale, factor) = scales(s, s.splat(max), f32::from(MOST_OF_WEIGHTS));
+pub(super) fn convert_weights<S: Ints>(s: S, weights: &[[f32; PANEL]], max: f32, sum: f32, to: &mut [[i16; 2]]) -> f32 {
+    let (scale, factor) = scale(sum, (1.0 / SUM).max(max / sum * (1.0 / MOST)));
     let (to, _) = to.as_flattened_mut().as_chunks_mut();
     for (weights, to) in weights.iter().zip(to) {
-        s.store_i16(integers(s, weights, factor), to);
+        s.store_i16(integers(s, weights, s.splat(factor)), to);
     }
-    first_lane(s, scale)
-}
-
-#[inline(always)]
-fn first_lane<S: Simd>(s: S, x: S::F) -> f32 {
-    let mut lanes = [0.0; BLOCK];
-    s.store(x, &mut lanes);
-    lanes[0]
+    scale
 }

@@ -70,18 +70,28 @@ pub(super) fn weigh<S: Ints>(
     let blocks = panels.start * COLS..panels.end * COLS;
     let (row, _) = scores[panels.start * PANEL..panels.end * PANEL].as_chunks_mut::<BLOCK>();
     let max = s.largest(largest(s, row));
-    let (mut sum, mut greatest) = (s.splat(0.0), s.splat_int(0));
+    let mut sums = Sums { p: s.splat(0.0), weights: s.splat(0.0), greatest: s.splat(0.0) };
     let ((fours, rest), (four_scales, rest_scales)) = (row.as_chunks_mut::<4>(), value_scales[blocks].as_chunks::<4>());
     for (blocks, scales) in fours.iter_mut().zip(four_scales) {
-        (sum, greatest) = weigh_blocks(s, blocks, scales, max, sum, greatest);
+        weigh_blocks(s, blocks, scales, max, &mut sums);
     }
     for (block, scales) in rest.iter_mut().zip(rest_scales) {
-        (sum, greatest) = weigh_blocks(s, from_mut(block), from_ref(scales), max, sum, greatest);
+        weigh_blocks(s, from_mut(block), from_ref(scales), max, &mut sums);
     }
-    let greatest = f32::from_bits(s.fold_max(greatest).cast_unsigned());
-    let scale =
-        convert_weights(s, &scores.as_chunks().0[panels], greatest, &mut weights[pairs]);
-    (Softmax { max, sum: s.fold(sum) }, scale)
+    let Sums { p, weights: sum, greatest } = sums;
+    let (greatest, sum) = (s.largest(greatest), s.fold(sum));
+    let scale = convert_weights(s, &scores.as_chunks().0[panels], greatest, sum, &mut weights[pairs]);
+    (Softmax { max, sum: s.fold(p) }, scale)
+}
+
+/// What is taken of exponentials and weights, by lane.
+struct Sums<S: Simd> {
+    /// Sum of the exponentials.
+    p: S::F,
+    /// Sum of the weights.
+    weights: S::F,
+    /// The largest weights; NaN among them is passed over.
+    greatest: S::F,
 }
 
 /// The largest scores by lane; NaN among them is passed over.
@@ -94,30 +104,28 @@ fn largest<S: Simd>(s: S, blocks: &[[f32; BLOCK]]) -> S::F {
     max
 }
 
-/// Turns scores into weights. Adds the exponentials to `sum`, block by block, and takes the bits of the largest weights into
-/// `greatest`: as weights are not negative, they have the order of integers, and a NaN is above all.
+/// Turns scores into weights, and takes their sums block by block.
 #[inline(always)]
-fn weigh_blocks<S: Ints, const N: usize>(
+fn weigh_blocks<S: Simd, const N: usize>(
     s: S,
     blocks: &mut [[f32; BLOCK]; N],
     scales: &[[f32; BLOCK]; N],
     max: f32,
-    mut sum: S::F,
-    mut greatest: S::I,
-) -> (S::F, S::I) {
-    let mut x = [sum; N];
+    sums: &mut Sums<S>,
+) {
+    let mut x = [s.splat(max); N];
     for i in 0..N {
-        x[i] = s.sub(s.load(&blocks[i]), s.splat(max));
+        x[i] = s.sub(s.load(&blocks[i]), x[i]);
     }
     let p = exp2(s, x);
     for i in 0..N {
-        sum = s.add(sum, p[i]);
+        sums.p = s.add(sums.p, p[i]);
         // What is not seen may have a scale without meaning.
         let weight = s.select_lt(s.splat(0.0), p[i], s.mul(p[i], s.load(&scales[i])), s.splat(0.0));
-        greatest = s.max_int(greatest, s.to_bits(weight));
+        sums.weights = s.add(sums.weights, weight);
+        sums.greatest = s.max(weight, sums.greatest);
         s.store(weight, &mut blocks[i]);
     }
-    (sum, greatest)
 }
 
 /// Joins a chunk's maximum and sum to those before it. Returns the factors on the values before it, and on the chunk's.

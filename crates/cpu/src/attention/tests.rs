@@ -35,6 +35,8 @@ struct Sequence {
     k: Vec<f32>,    // (n, n_head_kv, head_dim)
     v: Vec<f32>,    // (n, n_head_kv, head_dim)
     gate: Vec<f32>, // (n, n_head, head_dim)
+    /// All keys and values.
+    plane: KvPlane,
 }
 
 impl Sequence {
@@ -43,7 +45,11 @@ impl Sequence {
         let (query, row) = (shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim);
         // Larger than usual queries, so that the softmax is not flat.
         let q = random.normal(n * query).into_iter().map(|q| 3.0 * q).collect();
-        Self { shape, q, k: random.normal(n * row), v: random.normal(n * row), gate: random.normal(n * query) }
+        let (k, v) = (random.normal(n * row), random.normal(n * row));
+        let geometry = KvGeometry { n_head_kv: shape.n_head_kv, head_dim: shape.head_dim, rows: n };
+        let mut plane = KvPlane::zeros(&Device::host(), geometry).unwrap();
+        plane.append(0, &k, &v).unwrap();
+        Self { shape, q, k, v, gate: random.normal(n * query), plane }
     }
 
     /// Feeds the sequence in batches of the given sizes, over a plane of `rows` rows, and returns the outputs.
@@ -76,33 +82,35 @@ impl Sequence {
         outputs
     }
 
-    /// Some numbers as integers up to `most`, and their scale.
-    fn fixed(x: &[f32], most: f32) -> (Vec<i64>, f32) {
-        let max = x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-        let factor = if max > 1e-30 { most / max } else { 0.0 };
-        // In f64 the product is exact.
-        let integers = x.iter().map(|&x| (f64::from(x) * f64::from(factor)).round_ties_even() as i64);
-        (integers.collect(), max * (1.0 / most))
+    /// Numbers as integers with a scale; a product in f64 is exact.
+    fn fixed(x: &[f32], scale: f32) -> Vec<i64> {
+        let factor = 1.0 / scale;
+        x.iter().map(|&x| (f64::from(x) * f64::from(factor)).round_ties_even() as i64).collect()
     }
 
-    /// The key or value of a head at a position as a plane holds it: its scale is the next number that half of the bits can
-    /// hold.
-    fn held(&self, rows: &[f32], pos: usize, head: usize, most: f32) -> (Vec<i64>, f32) {
-        let Shape { n_head_kv, head_dim, .. } = self.shape;
-        let x = &rows[(pos * n_head_kv + head) * head_dim..][..head_dim];
-        let exact = x.iter().fold(0.0f32, |max, x| max.max(x.abs())) / most;
-        let scale = f32::from_bits(((exact.to_bits() >> 16) + u32::from(exact.to_bits() & 0xffff > 0)) << 16);
-        let factor = 1.0 / scale;
-        (x.iter().map(|x| f64::from(x * factor).round_ties_even() as i64).collect(), scale)
+    /// The key and the value of a head at a position as a plane holds them: integers and their scale.
+    fn held(&self, pos: usize, head: usize) -> [(Vec<i64>, f32); 2] {
+        let (mut k, mut v) = (vec![0.0; self.shape.head_dim], vec![0.0; self.shape.head_dim]);
+        self.plane.read(head, pos, &mut k, &mut v);
+        [(k, self.plane.key_scales(head)), (v, self.plane.value_scales(head))].map(|(x, scales)| {
+            let scale = f32::from_bits(u32::from(scales[pos]) << 16);
+            (x.iter().map(|x| (x / scale) as i64).collect(), scale)
+        })
     }
 
     /// The output of one query head, computed as the module's text says and in no other way.
     fn expected(&self, pos: usize, head: usize) -> Vec<f32> {
         let Shape { n_head, n_head_kv, head_dim, window, soft_cap } = self.shape;
         let head_kv = head / (n_head / n_head_kv);
-        let width = head_dim.next_multiple_of(16);
-        let most_of_keys = ((2f64.powi(31) - 1.0) / width as f64).sqrt().floor() as f32;
-        let (q, q_scale) = Self::fixed(&self.q[(pos * n_head + head) * head_dim..][..head_dim], most_of_keys);
+        let largest = |x: &[f32]| x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        let q = &self.q[(pos * n_head + head) * head_dim..][..head_dim];
+        let reciprocal = 1.0 / largest(q);
+        let squares = q.iter().map(|q| q * reciprocal).enumerate().fold([0.0f32; 8], |mut squares, (d, q)| {
+            squares[d % 8] = q.mul_add(q, squares[d % 8]);
+            squares
+        });
+        let q_scale = largest(q) * (fold(squares).sqrt() * (1.0 / 46_000.0)).max(1.0 / 32_767.0);
+        let q = Self::fixed(q, q_scale);
         let (mut softmax, mut o) = (Softmax::EMPTY, vec![0.0; head_dim]);
         for chunk in 0..=pos / CHUNK {
             let visible = (chunk * CHUNK..(chunk + 1) * CHUNK)
@@ -112,7 +120,7 @@ impl Sequence {
                 continue;
             }
             let score = |j: usize| {
-                let (k, k_scale) = self.held(&self.k, j, head_kv, most_of_keys);
+                let [(k, k_scale), _] = self.held(j, head_kv);
                 let products = q.iter().zip(k).map(|(q, k)| q * k).sum::<i64>() as f32 * k_scale;
                 soft_cap.map_or(products * (q_scale * (self.shape.scale() * LOG2_E)), |cap| {
                     one(tanh, products * (q_scale * (self.shape.scale() / cap))) * (cap * LOG2_E)
@@ -125,13 +133,18 @@ impl Sequence {
             for (&j, p) in positions.iter().zip(&p) {
                 lanes[j % 8] += p;
             }
-            let [l0, l1, l2, l3, l4, l5, l6, l7] = lanes;
-            let sum = ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7));
+            let sum = fold(lanes);
 
-            let values: Vec<(Vec<i64>, f32)> =
-                positions.iter().map(|&j| self.held(&self.v, j, head_kv, 2047.0)).collect();
+            let values: Vec<(Vec<i64>, f32)> = positions.iter().map(|&j| self.held(j, head_kv)[1].clone()).collect();
             let weights: Vec<f32> = p.iter().zip(&values).map(|(p, (_, scale))| p * scale).collect();
-            let (weights, scale) = Self::fixed(&weights, 4095.0);
+            let mut lanes = [0.0f32; 8];
+            for (&j, weight) in positions.iter().zip(&weights) {
+                lanes[j % 8] += weight;
+            }
+            let sum_of_weights = fold(lanes);
+            let scale =
+                sum_of_weights * (1.0 / 130_900.0f32).max(largest(&weights) / sum_of_weights * (1.0 / 32_767.0));
+            let weights = Self::fixed(&weights, scale);
             let part_o = (0..head_dim).map(|d| {
                 weights.iter().zip(&values).map(|(weight, (value, _))| weight * value[d]).sum::<i64>() as f32 * scale
             });
@@ -154,6 +167,10 @@ impl Sequence {
     fn all_expected(&self) -> Vec<f32> {
         (0..self.n()).flat_map(|pos| (0..self.shape.n_head).flat_map(move |head| self.expected(pos, head))).collect()
     }
+}
+
+fn fold([v0, v1, v2, v3, v4, v5, v6, v7]: [f32; 8]) -> f32 {
+    ((v0 + v4) + (v2 + v6)) + ((v1 + v5) + (v3 + v7))
 }
 
 fn buffer(values: &[f32]) -> GpuBuffer {

@@ -90,14 +90,12 @@ pub(super) fn load<'q>(
     tiles.weights.resize(n_tile, [[[0; 2]; CHUNK / 2]; ROWS]);
     tiles.joins.resize(n_tile, [Join::default(); ROWS]);
     tiles.value_scales.resize(CHUNK / BLOCK, [0.0; BLOCK]);
-    tier.run(Load { tiles, scoring, most: geometry.most_of_k(), query });
+    tier.run(Load { tiles, scoring, query });
 }
 
 struct Load<'a, Q> {
     tiles: &'a mut Tiles,
     scoring: Scoring,
-    /// The largest integer.
-    most: u16,
     query: Q,
 }
 
@@ -109,7 +107,7 @@ impl<'q, Q: Fn(usize) -> &'q [f32]> Kernel for Load<'_, Q> {
         let Tiles { n, n_pair, q, q_factors, .. } = self.tiles;
         for row in 0..*n {
             let to = &mut q[row / ROWS * *n_pair..][..*n_pair];
-            let scale = convert_query(s, (self.query)(row), f32::from(self.most), row % ROWS, to);
+            let scale = convert_query(s, (self.query)(row), row % ROWS, to);
             q_factors[row / ROWS][row % ROWS] = self.scoring.query_factor(scale);
         }
     }
@@ -211,7 +209,8 @@ impl Tiles {
                 s.store(s.load_bf16(kv.value_scales(blocks[c])), &mut value_scales[at / BLOCK + c]);
             }
             // The first tile brings what comes next into the cache for the others.
-            let mut ahead = Some(blocks.map(|block| Ahead { keys: &kv.keys(block)[0], values: &kv.values(block, 0)[0][0] }));
+            let mut ahead =
+                Some(blocks.map(|block| Ahead { keys: &kv.keys(block)[0], values: &kv.values(block, 0)[0][0] }));
             let tiles = q.chunks_exact(*n_pair).zip(&*q_factors).zip(&*views).zip(&mut *scores);
             for (tile, (((q, factors), View { any, .. }), scores)) in tiles.enumerate() {
                 if first < any.end && first + PANEL > any.start {

@@ -107,6 +107,9 @@ type Run = fn(&Fixture, &mut dyn Backend, Part) -> Vec<f32>;
 /// Greatest error of an operation against the reference, as a share of the root mean square of its output. Only the order
 /// of sums differs, the last places of functions, and in what follows a product, the rounding of activations.
 const FLOAT: f32 = 2.0e-5;
+/// Attention takes a query in steps of 1/46,000 of its length and weights in steps of 1/130,900 of their sum; its output, a
+/// mean of values, is small beside them.
+const ATTENTION: f32 = 1.0e-3;
 /// Wide activations are rounded to 16 bits of the greatest value in their unit, which is at most three standard deviations
 /// here: half a step is 5e-5 of one. A gate multiplies two products, and the greatest of some thousand errors is asked for.
 const WIDE: f32 = 5.0e-4;
@@ -297,7 +300,8 @@ fn products_are_near_the_reference_for_every_weight_type() {
 fn operations_without_weights_are_near_the_reference() {
     let fixture = Fixture::new(WeightType::F32);
     for (name, run) in OTHERS {
-        assert_near_the_reference(&fixture, name, run, FLOAT);
+        let tolerance = if name.contains("attention") { ATTENTION } else { FLOAT };
+        assert_near_the_reference(&fixture, name, run, tolerance);
     }
 }
 

@@ -64,7 +64,9 @@ fn slots_show_what_they_hold_and_the_queue_how_long_it_is() {
     assert_eq!(status.n_waiting, 0);
     let held: usize = status.slots.iter().map(|slot| slot.n_held).sum();
     let spec = model.weights.spec();
-    let row_bytes: usize = spec.layers.iter().map(|layer| 4 * layer.kv_width()).sum();
+    // Two bytes for each element of keys and values, heads being filled up to sixteen, and two for each head's scale.
+    let row_bytes: usize =
+        spec.layers.iter().map(|layer| 4 * layer.n_head_kv * (layer.head_dim.next_multiple_of(16) + 1)).sum();
     // Not more than each token's rows in all layers, and not less than those in one with the whole context.
     assert!(status.kv_used_bytes <= (held * row_bytes) as u64 && status.kv_used_bytes > 0);
     assert_eq!(service.stats().kv_used_bytes.value(), status.kv_used_bytes);

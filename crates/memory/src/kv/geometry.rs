@@ -10,8 +10,12 @@ pub const KV_LANES: usize = 8;
 /// A head's elements fill up to a multiple of this many, those after the last being zero, so that a kernel reads whole vectors.
 pub const KV_COMPONENTS: usize = 16;
 
-/// The largest magnitude of V's integers. Weights for 256 positions of up to 4095 can be summed with them in 32 bits.
-pub const KV_MOST_OF_V: u16 = 2047;
+/// The largest length of a key as a vector of integers. The products with a query that is not longer can be summed in 32 bits,
+/// in any order.
+pub const KV_NORM_OF_K: f32 = 46_000.0;
+
+/// The largest magnitude of V's integers. The products with weights whose sum is not more than 2¹⁷ can be summed in 32 bits.
+pub const KV_MOST_OF_V: u16 = 16_383;
 
 /// The shape of a KV plane.
 ///
@@ -56,12 +60,6 @@ impl KvGeometry {
     /// Elements that a head takes in a plane: those of a head, rounded up to a multiple of [`KV_COMPONENTS`].
     pub const fn head_width(&self) -> usize {
         self.head_dim.next_multiple_of(KV_COMPONENTS)
-    }
-
-    /// The largest magnitude of K's integers. The products with a query of as large integers can be summed in 32 bits.
-    pub const fn most_of_k(&self) -> u16 {
-        let most = (i32::MAX as usize / self.head_width()).isqrt();
-        if most < i16::MAX as usize { most as u16 } else { i16::MAX as u16 }
     }
 
     /// Bytes of a row of the plane, K and V together, with their scales.
@@ -138,16 +136,6 @@ mod tests {
             let geometry = KvGeometry { n_head_kv: 3, head_dim, rows: 8 };
             assert_eq!(geometry.head_width(), width);
             assert_eq!(geometry.size_bytes().unwrap(), 8 * 2 * 2 * 3 * (width as u64 + 1));
-        }
-    }
-
-    #[test]
-    fn sums_of_the_largest_products_fit_in_32_bits() {
-        for head_dim in [1, 16, 64, 80, 128, 256, 1024] {
-            let geometry = KvGeometry { n_head_kv: 1, head_dim, rows: 8 };
-            let most = i64::from(geometry.most_of_k());
-            assert!(most * most * geometry.head_width() as i64 <= i64::from(i32::MAX));
-            assert!((most + 1) * (most + 1) * geometry.head_width() as i64 > i64::from(i32::MAX) || most == 32_767);
         }
     }
 

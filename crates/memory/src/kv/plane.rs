@@ -3,15 +3,16 @@
 use std::iter::repeat;
 use std::ops::Range;
 
-use super::fixed::{to_fixed, to_scale};
-use super::geometry::{KV_COMPONENTS, KV_LANES, KV_MOST_OF_V, KvGeometry};
+use super::fixed::{key_to_fixed, to_scale, value_to_fixed};
+use super::geometry::{KV_COMPONENTS, KV_LANES, KvGeometry};
 use crate::{Device, Error, GpuHalfBuffer, Result};
 
 /// One layer's K and V: a ring of rows, addressed by token position.
 ///
-/// A head of a row is held as 16-bit integers with one scale: an element is its integer times the scale. The integers go up to
-/// [`KvGeometry::most_of_k`] and [`KV_MOST_OF_V`], which is how large they can be for kernels to sum products exactly.
-/// Numbers that are not finite make the scale not a number.
+/// A head of a row is held as 16-bit integers with one scale: an element is its integer times the scale. The integers are as
+/// large as they can be for kernels to sum products exactly ([`KV_NORM_OF_K`](crate::KV_NORM_OF_K) and
+/// [`KV_MOST_OF_V`](crate::KV_MOST_OF_V) say how large), so that sums are the same in any order. Numbers that are not finite make
+/// the scale not a number.
 ///
 /// The plane holds the positions `origin_logical..end`, at most [`capacity`](Self::capacity) of them. Position
 /// `origin_logical` sits in row `origin_physical`, the next one in the row after it, and so on around the ring. Appending
@@ -180,14 +181,14 @@ impl KvPlane {
         let KvGeometry { head_dim, .. } = self.geometry;
         let row_len = self.geometry.row_len();
         let n_rows = self.check_rows(pos, k_rows.len(), v_rows.len(), row_len)?;
-        let (most_of_k, mut scratch) = (self.geometry.most_of_k(), std::mem::take(&mut self.scratch));
+        let mut scratch = std::mem::take(&mut self.scratch);
         for i in self.make_room(n_rows)..n_rows {
             let row = self.row_ahead(pos + i - self.origin_logical);
             let (k_row, v_row) = (&k_rows[i * row_len..][..row_len], &v_rows[i * row_len..][..row_len]);
             for (head, (k, v)) in k_row.chunks_exact(head_dim).zip(v_row.chunks_exact(head_dim)).enumerate() {
-                let scale = to_fixed(k, most_of_k, &mut scratch);
+                let scale = key_to_fixed(k, &mut scratch);
                 self.write_k(head, row, &scratch, scale);
-                let scale = to_fixed(v, KV_MOST_OF_V, &mut scratch);
+                let scale = value_to_fixed(v, &mut scratch);
                 self.write_v(head, row, &scratch, scale);
             }
         }
@@ -445,7 +446,9 @@ fn key_lane_mut(block: &mut [u16], row: usize) -> impl Iterator<Item = &mut u16>
 /// The value of a row in a block. `block (head_width / 16, 4, 16, 2)`
 fn value_lane(block: &[u16], row: usize) -> impl Iterator<Item = &u16> {
     let panels = block.chunks_exact(KV_LANES * KV_COMPONENTS);
-    panels.flat_map(move |panel| panel[row % KV_LANES / 2 * 2 * KV_COMPONENTS..][row % 2..].iter().step_by(2).take(KV_COMPONENTS))
+    panels.flat_map(move |panel| {
+        panel[row % KV_LANES / 2 * 2 * KV_COMPONENTS..][row % 2..].iter().step_by(2).take(KV_COMPONENTS)
+    })
 }
 
 fn value_lane_mut(block: &mut [u16], row: usize) -> impl Iterator<Item = &mut u16> {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{KV_LANES, KV_MOST_OF_V, KvGeometry, KvPlane};
+use super::{KV_LANES, KvGeometry, KvPlane};
 use crate::{Device, Error};
 
 const N_HEAD_KV: usize = 2;
@@ -10,8 +10,6 @@ const HEAD_DIM: usize = 3;
 const ROW_LEN: usize = N_HEAD_KV * HEAD_DIM;
 /// Elements of a row with the scales of its heads.
 const EXPORTED_LEN: usize = N_HEAD_KV * (HEAD_DIM + 1);
-/// The largest integer of K: √(2³¹ / 16).
-const MOST_OF_K: u16 = 11_585;
 /// What a head's elements take.
 const WIDTH: usize = 16;
 
@@ -28,11 +26,10 @@ fn rows(seed: usize, n_rows: usize) -> Vec<f32> {
     (0..n_rows * ROW_LEN).map(|i| ((seed * 7919 + i * 104_729) % 65_521) as f32 * 0.731 - 20_000.0).collect()
 }
 
-/// Rows as integers with scales, computed in f64.
-fn bits(rows: &[f32], most: u16) -> Vec<u16> {
+/// Rows as integers with scales, computed for whole vectors of numbers by `step`.
+fn bits(rows: &[f32], step: impl Fn(f32, &[f32]) -> f32) -> Vec<u16> {
     let head = |head: &[f32]| {
-        let max = head.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-        let exact = max / f32::from(most);
+        let exact = step(head.iter().fold(0.0f32, |max, x| max.max(x.abs())), head);
         // Up to the next number that half of the bits can hold.
         let scale = (exact.to_bits() >> 16) + u32::from(exact.to_bits() & 0xffff > 0);
         let factor = 1.0 / f32::from_bits(scale << 16);
@@ -43,11 +40,14 @@ fn bits(rows: &[f32], most: u16) -> Vec<u16> {
 }
 
 fn k_bits(rows: &[f32]) -> Vec<u16> {
-    bits(rows, MOST_OF_K)
+    bits(rows, |max, head| {
+        let norm = head.iter().map(|x| x / max).map(|x| x * x).sum::<f32>().sqrt();
+        max * (norm / 46_000.0).max(1.0 / 32_767.0)
+    })
 }
 
 fn v_bits(rows: &[f32]) -> Vec<u16> {
-    bits(rows, KV_MOST_OF_V)
+    bits(rows, |max, _| max / 16_383.0)
 }
 
 /// What a plane should hold: the rows of K and V from `origin` on, and nothing about rings, lanes or heads.
@@ -103,9 +103,7 @@ fn elements(plane: &KvPlane, r: usize) -> (Vec<u16>, Vec<u16>) {
     };
     (
         row(plane.k_bits(), &|h, d| (h * cap + r / 8 * 8) * WIDTH + d / 2 * 16 + r % 8 * 2 + d % 2),
-        row(plane.v_bits(), &|h, d| {
-            (h * cap + r / 8 * 8) * WIDTH + d / 16 * 128 + r % 8 / 2 * 32 + d % 16 * 2 + r % 2
-        }),
+        row(plane.v_bits(), &|h, d| (h * cap + r / 8 * 8) * WIDTH + d / 16 * 128 + r % 8 / 2 * 32 + d % 16 * 2 + r % 2),
     )
 }
 

@@ -1,6 +1,6 @@
 //! Forward passes in f64, written out loop by loop for each architecture: what the one decoder has to agree with.
 //!
-//! Keys and values are rounded to halves, as caches hold them. Nothing else is rounded.
+//! Keys and values are rounded to integers times a scale, as caches hold them. Nothing else is rounded.
 
 use std::collections::HashMap;
 
@@ -167,10 +167,23 @@ impl Oracle {
 
 impl Cached {
     fn push(&mut self, k: Vec<Vec<f64>>, v: Vec<Vec<f64>>) {
-        let to_half = |head: Vec<f64>| head.into_iter().map(|x| half::f16::from_f64(x).to_f64()).collect();
-        self.k.push(k.into_iter().map(to_half).collect());
-        self.v.push(v.into_iter().map(to_half).collect());
+        let norm = |head: &[f64]| head.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let held_key = |head: Vec<f64>| held(&head, (norm(&head) / 46_000.0).max(largest(&head) / 32_767.0));
+        let held_value = |head: Vec<f64>| held(&head, largest(&head) / 16_383.0);
+        self.k.push(k.into_iter().map(held_key).collect());
+        self.v.push(v.into_iter().map(held_value).collect());
     }
+}
+
+fn largest(head: &[f64]) -> f64 {
+    head.iter().fold(0.0, |max, x| max.max(x.abs()))
+}
+
+/// A head in steps, which are rounded up to what the upper half of an f32 holds.
+fn held(head: &[f64], step: f64) -> Vec<f64> {
+    let bits = (step as f32).to_bits();
+    let step = f64::from(f32::from_bits(((bits >> 16) + u32::from(bits & 0xffff > 0)) << 16));
+    head.iter().map(|x| if step > 0.0 { (x / step).round_ties_even() * step } else { 0.0 }).collect()
 }
 
 /// The attention of the last position in the cache to those from `first` on.
