@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::body;
 use crate::chat::now;
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::prepared::{Choice, Head, Prepared, collect};
 use crate::reply::{ApiError, ApiResult};
 use crate::settings::{Bounds, MAX_TOP_LOGPROBS, Settings, max_tokens, token_ids};
@@ -69,10 +70,9 @@ fn prepare(app: &App, mut fields: Fields) -> ApiResult<Prepared> {
     settings.max_tokens = max_tokens(&mut fields, "max_tokens")?.or(Some(DEFAULT_MAX_TOKENS));
     let top_logprobs = fields.integer("logprobs", 0..=MAX_TOP_LOGPROBS)?;
     settings.top_logprobs = top_logprobs.map(|top| top as usize);
-    fields.only("echo", &json!(false))?;
-    fields.only("suffix", &json!(""))?;
     fields.only("best_of", &json!(settings.n))?;
-    fields.only("response_format", &json!({"type": "text"}))?;
+    foreign::refuse(&mut fields, foreign::OF_CHATS)?;
+    foreign::refuse(&mut fields, foreign::TEMPLATE)?;
     fields.finish(&mut unknown);
     let headers = app.judge(&unknown)?;
     Prepared::new(app, "prompt", prompts, settings, headers)

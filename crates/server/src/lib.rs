@@ -24,6 +24,7 @@ mod connection;
 mod embeddings;
 mod error;
 mod fields;
+mod foreign;
 mod guard;
 mod info;
 mod jobs;

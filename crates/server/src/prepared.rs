@@ -32,7 +32,7 @@ impl Prepared {
     /// prompts came from.
     ///
     /// # Errors
-    /// A prompt is empty, or fills the context.
+    /// A prompt is empty, or fills the context, or no token can begin an answer.
     pub fn new(
         app: &App,
         param: &str,
@@ -42,6 +42,7 @@ impl Prepared {
     ) -> ApiResult<Self> {
         let n_ctx = app.served.service.status().n_ctx;
         check_prompts(param, &prompts, n_ctx.saturating_sub(1), n_ctx)?;
+        settings.check_beginning(&app.served.tokenizer)?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or_default();
         // The last token of an answer needs no place.
         let room = n_ctx - longest + 1;

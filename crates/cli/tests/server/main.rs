@@ -3,6 +3,7 @@
 mod answers;
 mod bits;
 mod fields;
+mod forms;
 mod guard;
 mod http;
 mod life;

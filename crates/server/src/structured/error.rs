@@ -25,7 +25,13 @@ pub enum GrammarError {
     /// There was no thread to compile on.
     #[error("no thread to compile a grammar on: {0}")]
     Thread(String),
-    /// An answer left the grammar, or the grammar took too many steps for one token.
+    /// The grammar took too many steps for one token.
+    #[error("the form takes more steps for one token than are allowed; expected simpler patterns, or shorter ones")]
+    TooComplex,
+    /// Nothing may follow in an answer, and it may not end.
+    #[error("nothing can follow in the answer's form")]
+    NothingFollows,
+    /// An answer left the grammar.
     #[error("the answer's grammar failed: {0}")]
     Step(String),
 }
@@ -36,17 +42,24 @@ impl GrammarError {
         Self::Refused(first_line(error))
     }
 
-    /// As [`refused`](Self::refused), of a token.
+    /// What the compiler's matcher says of a token, by the words that it has for each reason.
     pub fn step(error: &dyn Display) -> Self {
-        Self::Step(first_line(error))
+        let text = first_line(error);
+        if text.starts_with("lexer error") || text.starts_with("parser error") {
+            Self::TooComplex
+        } else if text.starts_with("NoExtensionBias") {
+            Self::NothingFollows
+        } else {
+            Self::Step(text)
+        }
     }
 
     /// The reply to a request whose schema at `param` was to be compiled.
     pub fn reply(&self, param: &str) -> ApiError {
         match self {
-            Self::Refused(reason) => ApiError {
+            Self::Refused(_) | Self::TooComplex | Self::NothingFollows => ApiError {
                 code: "unsupported_value",
-                ..ApiError::invalid(param, format!("`{param}` can't be enforced: {reason}"))
+                ..ApiError::invalid(param, format!("`{param}` can't be enforced: {self}"))
             },
             error => ApiError::internal(error.to_string()),
         }

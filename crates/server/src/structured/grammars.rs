@@ -6,7 +6,6 @@ use std::thread;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Logger, ParserFactory};
-use muser_engine::service::Constraint as _;
 use muser_text::Tokenizer;
 
 use super::cost;
@@ -81,8 +80,10 @@ impl Grammars {
         let parser = parser.map_err(|error| GrammarError::refused(&error))?;
         let mut constraint = GrammarConstraint::new(parser);
         // Some grammars that nothing satisfies are found only where something should follow.
-        let first = constraint.mask(&mut vec![0.0; self.tokenizer.n_vocab()]);
-        first.map_err(|_| GrammarError::Refused("nothing satisfies the schema".to_owned()))?;
+        constraint.begin(self.tokenizer.n_vocab()).map_err(|error| match error {
+            GrammarError::TooComplex => error,
+            _ => GrammarError::Refused("nothing satisfies the schema".to_owned()),
+        })?;
         Ok(constraint)
     }
 }

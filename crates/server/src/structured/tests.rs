@@ -260,6 +260,7 @@ fn the_response_format_is_read_or_refused_by_field() {
         (json!({"type": "grammar"}), "response_format.type"),
         (json!({}), "response_format.type"),
         (json!({"type": "json_schema"}), "response_format.json_schema"),
+        (json!({"type": "json_object", "schema": {}}), "response_format.schema"),
         (schema(json!({"schema": {}})), "response_format.json_schema.name"),
         (schema(json!({"name": "a b", "schema": {}})), "response_format.json_schema.name"),
         (schema(json!({"name": "x"})), "response_format.json_schema.schema"),
@@ -269,4 +270,25 @@ fn the_response_format_is_read_or_refused_by_field() {
     ] {
         assert_eq!(take(format).unwrap_err().param.as_deref(), Some(param));
     }
+}
+
+#[test]
+fn a_pattern_that_passes_the_limits_in_mid_answer_says_so() {
+    let tokenizer = tokenizer(model::SMOLLM2);
+    let schema = json!({"type": "string", "pattern": "^[a-z]*[aeiou][a-z]{900}$"});
+    let mut constraint = Grammars::new(tokenizer.clone()).compile(&grammar(&schema)).unwrap();
+    let mut random = Random(1);
+    constraint.accept(tokenizer.encode("\"", Special::Plain, Affixes::None)[0]).unwrap();
+    let failed = (0..2000).find_map(|_| {
+        let mut logits = vec![0.0; tokenizer.n_vocab()];
+        if let Err(error) = constraint.mask(&mut logits) {
+            return Some(error);
+        }
+        let is_text = |id: &u32| tokenizer.token_bytes(*id).unwrap().iter().all(u8::is_ascii_lowercase);
+        let allowed = (0..tokenizer.n_vocab() as u32).filter(|&id| logits[id as usize] == 0.0);
+        let allowed: Vec<u32> = allowed.filter(is_text).collect();
+        constraint.accept(allowed[random.below(allowed.len())]).err()
+    });
+    let error = failed.expect("the pattern has more states than are allowed");
+    assert_eq!(error.0.downcast_ref(), Some(&GrammarError::TooComplex), "{error}");
 }
