@@ -2,9 +2,14 @@
 
 use std::fmt::Display;
 
+use axum::http::StatusCode;
 use muser_engine::service::ConstraintError;
 
+use super::workers::Undone;
 use crate::reply::ApiError;
+
+/// Seconds after which a client may try again where too much is being compiled.
+const RETRY_AFTER: u64 = 10;
 
 /// An error of a grammar or of an answer under it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +27,15 @@ pub enum GrammarError {
     /// The compiler refuses the grammar: it asks for something unknown, contradicts itself, or passes a limit.
     #[error("{0}")]
     Refused(String),
+    /// It was not compiled in time.
+    #[error("compiling it takes more than {limit_seconds} seconds; expected a simpler one")]
+    TooSlow {
+        /// The time that it had.
+        limit_seconds: u64,
+    },
+    /// Others that take too long are still being compiled.
+    #[error("no schema can be compiled now: others that take too long are at it")]
+    Busy,
     /// There was no thread to compile on.
     #[error("no thread to compile a grammar on: {0}")]
     Thread(String),
@@ -61,7 +75,27 @@ impl GrammarError {
                 code: "unsupported_value",
                 ..ApiError::invalid(param, format!("`{param}` can't be enforced: {self}"))
             },
+            Self::TooSlow { .. } => ApiError {
+                code: "form_too_complex",
+                ..ApiError::invalid(param, format!("`{param}` can't be enforced: {self}"))
+            },
+            Self::Busy => ApiError {
+                param: Some(param.to_owned()),
+                retry_after: Some(RETRY_AFTER),
+                ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_busy", self.to_string())
+            },
             error => ApiError::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<Undone> for GrammarError {
+    fn from(undone: Undone) -> Self {
+        match undone {
+            Undone::Late(limit) => Self::TooSlow { limit_seconds: limit.as_secs() },
+            Undone::Busy => Self::Busy,
+            Undone::NoThread(error) => Self::Thread(error.to_string()),
+            Undone::Panicked => Self::refused(&"panic"),
         }
     }
 }

@@ -38,6 +38,9 @@ fn schemas() -> Vec<Value> {
             {"type": "object", "properties": {"a": {"type": "string", "minLength": 1, "maxLength": 3}}, "required": ["a"]},
             {"type": "object", "properties": {"b": {"type": "boolean"}}, "required": ["b"]},
         ], "additionalProperties": true, "maxProperties": 2}),
+        json!({"oneOf": [{"const": 1}, {"enum": [2.5, "a"]}, {"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}),
+        json!({"type": "array", "items": {"type": "number", "multipleOf": 0.1, "minimum": 0.25, "maximum": 0.35}, "maxItems": 2}),
+        json!({"type": "number", "multipleOf": 0.05, "exclusiveMinimum": -0.2, "maximum": 1.32}),
     ]
 }
 
@@ -170,12 +173,44 @@ fn a_schema_that_is_not_supported_is_refused_with_what_it_asks_for() {
         (json!({"properties": "é".repeat(60)}), "properties"),
         (json!({"type": "object", "properties": {"a": false}, "required": ["a"]}), "'a' is unsatisfiable"),
         (json!({"$ref": "#"}), "nothing satisfies"),
+        (json!({"type": "array", "items": {"$ref": "#"}, "minItems": 1}), "without an end"),
+        (json!({"oneOf": [{"const": 1}, {"const": 1.0}]}), "oneOf"),
+        (json!({"type": "number", "multipleOf": 0.1, "minimum": 0.31, "maximum": 0.39}), "multiple"),
         (json!({"type": "string", "pattern": "^a$", "minLength": 3}), "empty"),
     ] {
         let refused = grammars.compile(&grammar(&schema));
         let Err(GrammarError::Refused(message)) = refused else { panic!("{schema} is not refused: {refused:?}") };
         assert!(message.contains(expected), "{schema}: {message:?} does not say {expected:?}");
         assert!(message.len() < 400 && !message.contains('\n') && !message.contains("panic"), "{message:?}");
+    }
+}
+
+#[test]
+fn every_multiple_between_its_bounds_can_be_said() {
+    let tokenizer = tokenizer(model::SMOLLM2);
+    let grammars = Grammars::new(tokenizer.clone());
+    let can_be_said = |schema: &Value, text: &str| {
+        let mut constraint = grammars.compile(&grammar(schema)).unwrap();
+        let ids = tokenizer.encode(text, Special::Plain, Affixes::None);
+        let is_followed = ids
+            .into_iter()
+            .all(|id| allowed(&mut constraint, tokenizer.n_vocab()).contains(&id) && constraint.accept(id).is_ok());
+        let end = tokenizer.end_of_generation_ids()[0];
+        is_followed && (constraint.is_finished() || allowed(&mut constraint, tokenizer.n_vocab()).contains(&end))
+    };
+    let schema = |step: f64, least: f64, most: f64| json!({"type": "number", "multipleOf": step, "minimum": least, "maximum": most});
+    for (schema, said, unsaid) in [
+        (schema(0.1, 0.25, 0.35), vec!["0.3"], vec!["0.2", "0.4", "0.25", "0.35"]),
+        (schema(0.5, -0.75, 0.75), vec!["-0.5", "0", "0.5"], vec!["-0.75", "1", "0.75"]),
+        (schema(0.05, 0.25, 0.35), vec!["0.25", "0.35"], vec!["0.2", "0.4", "0.33"]),
+        (schema(3.0, 4.5, 9.5), vec!["6", "9"], vec!["3", "12", "5"]),
+    ] {
+        for text in said {
+            assert!(can_be_said(&schema, text), "{text} is of {schema}");
+        }
+        for text in unsaid {
+            assert!(!can_be_said(&schema, text), "{text} is not of {schema}");
+        }
     }
 }
 
