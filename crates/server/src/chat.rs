@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::body;
+use crate::exchange::SaidAll;
 use crate::fields::{Fields, Unknown};
 use crate::foreign;
 use crate::prepared::{Head, Prepared, collect};
@@ -31,6 +32,7 @@ use reply::Choices;
 pub async fn complete(
     State(app): State<Arc<App>>,
     Extension(id): Extension<Id>,
+    Extension(said_all): Extension<SaidAll>,
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Response> {
@@ -41,7 +43,9 @@ pub async fn complete(
     let head = |object| Head { id: format!("chatcmpl-{id}"), object, created: now(), model: app.model().to_owned() };
     let answers = prepared.submit(&app)?;
     if let Some(options) = stream_options {
-        return Ok((headers, stream(answers, head("chat.completion.chunk"), options, choices)).into_response());
+        return Ok(
+            (headers, stream(answers, head("chat.completion.chunk"), options, said_all, choices)).into_response()
+        );
     }
     let (answered, usage) = collect(answers, n).await?;
     let answered = answered.into_iter().enumerate().map(|(index, choice)| choices.whole(index, choice));

@@ -14,6 +14,7 @@ use crate::answer::{Piece, Scored};
 use crate::app::App;
 use crate::body;
 use crate::chat::now;
+use crate::exchange::SaidAll;
 use crate::fields::{Fields, Unknown};
 use crate::foreign;
 use crate::prepared::{Choice, Head, Prepared, collect};
@@ -31,6 +32,7 @@ const MAX_PROMPTS: usize = 2048;
 pub async fn complete(
     State(app): State<Arc<App>>,
     Extension(id): Extension<Id>,
+    Extension(said_all): Extension<SaidAll>,
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Response> {
@@ -42,7 +44,7 @@ pub async fn complete(
     let head = Head { id: format!("cmpl-{id}"), object: "text_completion", created: now(), model };
     let answers = prepared.submit(&app)?;
     if let Some(options) = stream_options {
-        return Ok((headers, stream(answers, head, options, TextChunks { is_scored })).into_response());
+        return Ok((headers, stream(answers, head, options, said_all, TextChunks { is_scored })).into_response());
     }
     let (choices, usage) = collect(answers, n_choice).await?;
     let choice = |(index, choice): (usize, Choice)| {

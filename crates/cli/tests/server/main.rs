@@ -16,3 +16,4 @@ mod streams;
 #[expect(dead_code, reason = "a part of it is used here")]
 mod tiny;
 mod tools;
+mod wire;

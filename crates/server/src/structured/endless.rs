@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    fn node(schema: Value) -> Value {
+    fn node(schema: &Value) -> Value {
         let mut root = json!({"$defs": {"node": schema}});
         root["$ref"] = json!("#/$defs/node");
         root
@@ -168,12 +168,12 @@ mod tests {
         let own = || json!({"$ref": "#/$defs/node"});
         let holder = || json!({"type": "object", "properties": {"next": own()}, "required": ["next"]});
         for schema in [
-            node(holder()),
-            node(json!({"type": "array", "items": own(), "minItems": 1})),
-            node(json!({"type": "array", "prefixItems": [{"type": "null"}, own()], "minItems": 2})),
-            node(json!({"type": "object", "additionalProperties": own(), "required": ["a"]})),
-            node(json!({"anyOf": [holder(), {"type": "array", "items": own(), "minItems": 3}]})),
-            node(json!({"allOf": [{"type": "object", "required": ["next"]}, {"properties": {"next": own()}}]})),
+            node(&holder()),
+            node(&json!({"type": "array", "items": own(), "minItems": 1})),
+            node(&json!({"type": "array", "prefixItems": [{"type": "null"}, own()], "minItems": 2})),
+            node(&json!({"type": "object", "additionalProperties": own(), "required": ["a"]})),
+            node(&json!({"anyOf": [holder(), {"type": "array", "items": own(), "minItems": 3}]})),
+            node(&json!({"allOf": [{"type": "object", "required": ["next"]}, {"properties": {"next": own()}}]})),
             // Where nobody has to enter it, too: who does never comes out.
             json!({"type": "object", "properties": {"a": own()}, "$defs": {"node": holder()}}),
             json!({"anyOf": [{"type": "null"}, own()], "$defs": {"node": holder()}}),
@@ -191,13 +191,13 @@ mod tests {
         let own = || json!({"$ref": "#/$defs/node"});
         let holder = |next: Value| json!({"type": "object", "properties": {"next": next}, "required": ["next"]});
         for schema in [
-            node(holder(json!({"anyOf": [own(), {"type": "null"}]}))),
-            node(json!({"type": "object", "properties": {"next": own()}})),
-            node(json!({"type": "array", "items": own()})),
-            node(json!({"type": "object", "additionalProperties": own()})),
-            node(json!({"type": ["object", "string"], "properties": {"next": own()}, "required": ["next"]})),
-            node(json!({"properties": {"next": own()}, "required": ["next"]})),
-            node(json!({"anyOf": [holder(own()), {"const": 1}]})),
+            node(&holder(json!({"anyOf": [own(), {"type": "null"}]}))),
+            node(&json!({"type": "object", "properties": {"next": own()}})),
+            node(&json!({"type": "array", "items": own()})),
+            node(&json!({"type": "object", "additionalProperties": own()})),
+            node(&json!({"type": ["object", "string"], "properties": {"next": own()}, "required": ["next"]})),
+            node(&json!({"properties": {"next": own()}, "required": ["next"]})),
+            node(&json!({"anyOf": [holder(own()), {"const": 1}]})),
             json!({"$ref": "#/$defs/a", "$defs": {
                 "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}, "c": {"$ref": "#/$defs/c"}}, "required": ["b", "c"]},
                 "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/c"}]},

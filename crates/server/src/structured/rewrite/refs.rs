@@ -77,7 +77,10 @@ fn percent_decoded(text: &str) -> Option<String> {
 /// Moves a part to `$defs` and leaves a reference in its place. Returns the reference; `None` if there is no such part.
 fn move_out(root: &mut Value, names: &[String], number: usize) -> Option<String> {
     let is_taken = |name: &String| root.get("$defs").is_some_and(|definitions| definitions.get(name).is_some());
-    let name = (number..).map(|number| format!("moved-{number}")).find(|name| !is_taken(name))?;
+    let mut name = format!("moved-{number}");
+    while is_taken(&name) {
+        name.push('-');
+    }
     let reference = format!("#/$defs/{name}");
     let place = names.iter().try_fold(&mut *root, |part, name| match part {
         Value::Array(items) => items.get_mut(name.parse::<usize>().ok()?),
