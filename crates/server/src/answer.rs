@@ -36,6 +36,8 @@ pub struct Answers {
     /// Choices of each prompt.
     n: usize,
     usage: Usage,
+    /// Tokens that came, of answers that are over and of others.
+    n_token: usize,
     n_open: usize,
     span: Span,
     started: Instant,
@@ -74,6 +76,7 @@ impl Answers {
             scored,
             n,
             usage: Usage::default(),
+            n_token: 0,
             n_open: n_choice,
             span: Span::current(),
             started: Instant::now(),
@@ -111,6 +114,7 @@ impl Answers {
         match event {
             Event::Token { id, text, logprob } => {
                 self.first_token.get_or_insert_with(Instant::now);
+                self.n_token += 1;
                 let mut scored = Vec::new();
                 if let Some(tokens) = self.scored.as_mut().map(|scored| &mut scored[choice]) {
                     tokens.push(id, logprob);
@@ -154,7 +158,7 @@ impl Drop for Answers {
         if self.n_open == 0 {
             info!(n_prompt, n_reused, n_generated, first_token_seconds = first, seconds, "answered");
         } else {
-            warn!(n_open = self.n_open, n_generated, first_token_seconds = first, seconds, "given up");
+            warn!(n_open = self.n_open, n_generated = self.n_token, first_token_seconds = first, seconds, "given up");
         }
     }
 }

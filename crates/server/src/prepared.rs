@@ -83,7 +83,7 @@ pub fn check_prompts(param: &str, prompts: &[Vec<u32>], most: usize, n_ctx: usiz
         }
         if prompt.len() > most {
             let message = format!(
-                "`{place}` has {} tokens; expected at most {most}: the context holds {n_ctx} tokens, prompt and answer",
+                "`{place}` has {} tokens; expected at most {most}: the context holds {n_ctx}, and an answer needs a place in it",
                 prompt.len()
             );
             let error = ApiError::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message);

@@ -109,20 +109,50 @@ impl From<GrammarError> for ConstraintError {
 /// Most characters of a message that is another crate's.
 const MAX_MESSAGE_CHARS: usize = 300;
 
+/// What the compiler's messages say to who knows it, and what to who wrote a schema. Where the former is found, the latter
+/// takes its place, and with an ellipsis that of all that follows, too.
+const WORDS: [(&str, &str); 14] = [
+    ("panic", "it can't be compiled…"),
+    ("fuel", "it takes too many steps to compile…"),
+    ("limits.", "it takes too many steps to compile…"),
+    ("Unimplemented keys:", "keywords that are not supported:"),
+    ("Unsatisfiable schema: Regex is empty", "nothing satisfies the pattern and the lengths together…"),
+    ("Unsatisfiable schema: anyOf is empty", "nothing satisfies the schema: there is no alternative"),
+    ("Unsatisfiable schema", "nothing satisfies the schema"),
+    (
+        "oneOf constraints are not supported",
+        "oneOf is supported only where its alternatives exclude each other by type, by const or enum, or by such a property that \
+         objects have to have…",
+    ),
+    ("patternProperty regexes", "patterns of patternProperties"),
+    ("regex parse error", "a pattern can't be read"),
+    ("lookarounds not supported yet; WordUnicode in regex", "look-around, such as \\b, is not supported in a pattern:"),
+    ("Expected f64 for", "expected a number for"),
+    (
+        "Only absolute $ref's (#/...) are supported without 'referencing' feature; ref",
+        "$ref can lead to parts of the schema (#/...) only:",
+    ),
+    ("Reference segment", "$ref leads nowhere:"),
+];
+
 fn first_line(error: &dyn Display) -> String {
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut line = lines.next().unwrap_or("no reason given");
-    // A panic of the compiler is caught there, and its message says nothing to who wrote the schema.
-    if line.starts_with("panic") {
-        return "it can't be compiled".to_owned();
-    }
-    // Where the text stands in the grammar around the schema, and how the compiler could be told to do otherwise, are of no
-    // use to a client.
+    // Where the text stands in the grammar around the schema is of no use to a client.
     line = line.rsplit_once("failed to compile JSON schema: ").map_or(line, |(_, reason)| reason);
-    line = line.split(". Enable ").next().unwrap_or(line);
     let reason = if line.ends_with(':') { lines.find_map(|line| line.strip_prefix("error: ")) } else { None };
     let whole = reason.map_or_else(|| line.to_owned(), |reason| format!("{line} {reason}"));
-    let whole = whole.replace(" without 'referencing' feature", "");
-    whole.chars().take(MAX_MESSAGE_CHARS).collect()
+    in_plain_words(&whole).chars().take(MAX_MESSAGE_CHARS).collect()
+}
+
+fn in_plain_words(text: &str) -> String {
+    let found = WORDS.iter().find_map(|(theirs, ours)| text.split_once(theirs).map(|parts| (parts, *ours)));
+    match found {
+        None => text.to_owned(),
+        Some(((before, after), ours)) => match ours.strip_suffix('…') {
+            Some(ours) => ours.to_owned(),
+            None => format!("{before}{ours}{after}"),
+        },
+    }
 }
