@@ -38,9 +38,9 @@ impl Cli {
 
 /// Has every option take a negative number for its value, so that it says itself what it expects.
 fn taking_negative_numbers(command: clap::Command) -> clap::Command {
-    let option = |arg: Arg| match arg.get_action().takes_values() && !arg.is_positional() {
-        true => arg.allow_negative_numbers(true),
-        false => arg,
+    let option = |arg: Arg| {
+        let takes_number = arg.get_action().takes_values() && !arg.is_positional();
+        if takes_number { arg.allow_negative_numbers(true) } else { arg }
     };
     command.mut_args(option).mut_subcommands(taking_negative_numbers)
 }

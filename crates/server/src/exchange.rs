@@ -17,6 +17,8 @@ pub struct Exchange {
     is_busy: AtomicBool,
     /// Whether all of that request has come.
     is_heard: AtomicBool,
+    /// Whether more of it is waited for than has come.
+    is_starved: AtomicBool,
     /// Whether nothing of the reply is there, and its client knows replies that only say that there will be another.
     may_be_told_to_wait: AtomicBool,
     /// Whether a part of a reply may not be written yet.
@@ -25,6 +27,21 @@ pub struct Exchange {
     has_said_all: watch::Sender<bool>,
     /// Who reads, while a request is being answered.
     reader: Mutex<Option<Waker>>,
+}
+
+/// What it means that a client will say no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// There is nothing more to be said: no request is being answered, or one has broken off.
+    Over,
+    /// It may wait for a reply, or be gone.
+    Silence,
+    /// What has come was not looked at yet.
+    Unknown,
+}
+
+fn load(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
 }
 
 /// Tells a reply that its client will say no more, and may be gone.
@@ -49,19 +66,32 @@ impl Exchange {
     pub fn begin(self: &Arc<Self>, request: Request<hyper::body::Incoming>) -> (Turn, Request<Body>) {
         self.is_busy.store(true, Ordering::Relaxed);
         self.is_heard.store(request.body().is_end_stream(), Ordering::Relaxed);
+        self.is_starved.store(false, Ordering::Relaxed);
         self.may_be_told_to_wait.store(request.version() >= Version::HTTP_11, Ordering::Relaxed);
         let mut request = request.map(|body| Body::new(Heard { body, exchange: Arc::clone(self) }));
         request.extensions_mut().insert(SaidAll(self.has_said_all.subscribe()));
         (Turn(Arc::clone(self)), request)
     }
 
-    /// Whether a request that has come in full is being answered. If so, `reader` is woken when it is not any more.
-    pub fn is_answering(&self, reader: &Waker) -> bool {
-        let is_answering = self.is_busy.load(Ordering::Relaxed) && self.is_heard.load(Ordering::Relaxed);
-        if is_answering {
-            *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.clone());
+    /// What it means that the client will say no more. `reader` is woken when it may mean something else.
+    pub fn at_end(&self, reader: &Waker) -> End {
+        let [is_busy, is_heard, is_starved] = [&self.is_busy, &self.is_heard, &self.is_starved].map(load);
+        if !is_busy || is_starved && !is_heard {
+            return End::Over;
         }
-        is_answering
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.clone());
+        if is_heard { End::Silence } else { End::Unknown }
+    }
+
+    /// More of a request has come.
+    pub fn fed(&self) {
+        self.is_starved.store(false, Ordering::Relaxed);
+    }
+
+    fn wake_reader(&self) {
+        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reader.wake();
+        }
     }
 
     /// Tells the reply that its client will say no more.
@@ -72,22 +102,22 @@ impl Exchange {
     /// Whether the client can be told now that a reply will come. If it can't, and there is nothing of the reply either, there
     /// is no way to find out whether it is there.
     pub fn may_be_told_to_wait(&self) -> bool {
-        self.may_be_told_to_wait.load(Ordering::Relaxed) && !self.is_owed.load(Ordering::Relaxed)
+        load(&self.may_be_told_to_wait) && !load(&self.is_owed)
     }
 
     /// Whether a reply has begun.
     pub fn is_owed(&self) -> bool {
-        self.is_owed.load(Ordering::Relaxed)
+        load(&self.is_owed)
     }
 
     /// Whether what is written belongs to a reply.
     pub fn is_replying(&self) -> bool {
-        self.is_busy.load(Ordering::Relaxed) || self.is_owed()
+        load(&self.is_busy) || self.is_owed()
     }
 
     /// All that there is of a reply was written.
     pub fn flushed(&self) {
-        if !self.is_busy.load(Ordering::Relaxed) {
+        if !load(&self.is_busy) {
             self.is_owed.store(false, Ordering::Relaxed);
         }
     }
@@ -105,9 +135,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.is_busy.store(false, Ordering::Relaxed);
-        if let Some(reader) = self.0.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            reader.wake();
-        }
+        self.0.wake_reader();
     }
 }
 
@@ -123,8 +151,11 @@ impl HttpBody for Heard {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.exchange.is_heard.store(true, Ordering::Relaxed);
+        let is_heard = matches!(frame, Poll::Ready(None)) || self.body.is_end_stream();
+        if is_heard || frame.is_pending() {
+            let flag = if is_heard { &self.exchange.is_heard } else { &self.exchange.is_starved };
+            flag.store(true, Ordering::Relaxed);
+            self.exchange.wake_reader();
         }
         frame
     }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::exchange::Exchange;
+use crate::exchange::{End, Exchange};
 use crate::reply::ApiError;
 use crate::timed::Timed;
 
@@ -34,7 +34,9 @@ const STATUS: std::ops::Range<usize> = 9..12;
 pub struct Wire {
     stream: Timed<TcpStream>,
     exchange: Arc<Exchange>,
-    /// Once the client has said that it will send no more.
+    /// Whether the client has said that it will send no more.
+    is_at_end: bool,
+    /// What is done from then on, while it may wait for a reply.
     silence: Option<Silence>,
     /// A refusal that is being written, and how much of it was.
     refusal: Option<(Vec<u8>, usize)>,
@@ -51,7 +53,7 @@ struct Silence {
 impl Wire {
     /// Over a stream, whose writes fail when nothing is taken for so long.
     pub fn new(stream: TcpStream, write_timeout: Duration, exchange: Arc<Exchange>) -> Self {
-        Self { stream: Timed::new(stream, write_timeout), exchange, silence: None, refusal: None }
+        Self { stream: Timed::new(stream, write_timeout), exchange, is_at_end: false, silence: None, refusal: None }
     }
 
     /// What it lies over.
@@ -62,8 +64,10 @@ impl Wire {
     /// At the end of what the client says. While it may wait for a reply, there is no end.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream, exchange, silence, .. } = self;
-        if !exchange.is_answering(cx.waker()) {
-            return Poll::Ready(Ok(()));
+        match exchange.at_end(cx.waker()) {
+            End::Over => return Poll::Ready(Ok(())),
+            End::Unknown => return Poll::Pending,
+            End::Silence => {}
         }
         let stream = stream.get_ref();
         let silence = match silence {
@@ -142,12 +146,14 @@ pub fn refusal(error: &ApiError) -> Vec<u8> {
 
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.silence.is_none() {
+        if !self.is_at_end {
             let n_before = buf.filled().len();
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
             if buf.filled().len() > n_before || buf.remaining() == 0 {
+                self.exchange.fed();
                 return Poll::Ready(Ok(()));
             }
+            self.is_at_end = true;
         }
         self.poll_end(cx)
     }

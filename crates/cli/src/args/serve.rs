@@ -19,7 +19,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_count)]
     pub slots: NonZero<usize>,
     /// Context of each slot in tokens, or `auto` for the largest that fits, up to what the model was trained for
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_slot_ctx)]
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
     pub ctx: Ctx,
     /// Most memory for what ended conversations computed, with a unit from K to T or KiB to GiB; 0 for none
     /// [default: an eighth of the memory that is available]
@@ -112,16 +112,6 @@ fn parse_connections(text: &str) -> Result<usize, String> {
     connections.ok_or_else(|| format!("expected a number from 1 to {MAX_CONNECTIONS}"))
 }
 
-/// Takes a context with room for a token of a prompt and one of an answer.
-fn parse_slot_ctx(text: &str) -> Result<Ctx, String> {
-    match parse_ctx(text)? {
-        Ctx::Tokens(tokens) if tokens.get() < 2 => {
-            Err("expected at least 2 tokens, one of a prompt and one of its answer".to_owned())
-        }
-        ctx => Ok(ctx),
-    }
-}
-
 /// Takes a time in which something has to happen.
 fn parse_limit(text: &str) -> Result<Duration, String> {
     let limit = parse_seconds(text)?;
@@ -160,12 +150,6 @@ mod tests {
         for wrong in ["0", "0.0", "1e-12", "-1"] {
             assert!(parse_limit(wrong).is_err(), "{wrong:?} was taken for a limit");
         }
-    }
-
-    #[test]
-    fn a_slot_has_room_for_an_answer() {
-        assert!(parse_slot_ctx("2").is_ok() && parse_slot_ctx("auto").is_ok());
-        assert!(parse_slot_ctx("1").is_err_and(|error| error.contains("at least 2")));
     }
 
     #[test]

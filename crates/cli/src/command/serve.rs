@@ -29,6 +29,11 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     let facts = facts(&prepared);
     let fallbacks = fallbacks(&prepared, args.ctx);
     let Prepared { engine, tokenizer, template, .. } = prepared;
+    if engine.n_ctx() == 1 {
+        warn(format_args!(
+            "a context of 1 token has no room for an answer: all that is served are embeddings of one token"
+        ));
+    }
     let n_slot = args.slots.get();
     let options = ServiceOptions { n_slot, max_queue: args.max_queue, prefix_cache_bytes };
     let service = Service::start(engine, tokenizer.clone(), options);
@@ -49,7 +54,7 @@ fn check_slots(args: &ServeArgs) -> Result<(), Usage> {
     if n_slot <= n_batch {
         return Ok(());
     }
-    Err(Usage(format!("--slots {n_slot}: expected at most {n_batch}, a token of a batch (--batch) for each")))
+    Err(Usage(format!("--slots: {n_slot} slots, expected at most {n_batch}, a token of a batch (--batch) for each")))
 }
 
 fn start_log(format: LogFormat) {

@@ -229,7 +229,6 @@ fn arguments_that_can_not_be_meant_are_refused_before_a_model_is_loaded() {
         (vec!["--slots", "-1"], 2, "above 0"),
         (vec!["--prefix-cache", "999999T"], 3, "--prefix-cache"),
         (vec!["--alias", ""], 2, "--alias"),
-        (vec!["--ctx", "1"], 2, "at least 2"),
         (vec!["--read-timeout", "0"], 2, "above 0"),
         (vec!["--max-queue", "-1"], 2, "from 0 up"),
     ] {
