@@ -79,7 +79,11 @@ impl<F: Format> Stream<'_, '_, F> {
         let mut y = [0.0; ROWS];
         s.store(s.add(acc[0][0], acc2[0][0]), &mut y);
         let out = &mut self.out.token(self.token)[row..n_row.min(row + ROWS)];
-        out.copy_from_slice(&y[..out.len()]);
+        // Eight rows need no call to be copied.
+        match <&mut [f32; ROWS]>::try_from(&mut *out) {
+            Ok(out) => *out = y,
+            Err(_) => out.copy_from_slice(&y[..out.len()]),
+        }
     }
 }
 
