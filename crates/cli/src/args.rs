@@ -8,7 +8,7 @@ mod split;
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use muser_memory::LoadPolicy;
 
 pub use bench::BenchArgs;
@@ -20,12 +20,29 @@ pub use split::SplitArgs;
 ///
 /// Results go to standard output, everything else to standard error.
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by the memory plan, 4 bad model file,
-/// 130 interrupted.
+/// 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "muser", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the process's arguments. Prints what is wrong with them, or what they ask to know of them, and ends the process.
+    pub fn from_command_line() -> Self {
+        let matches = taking_negative_numbers(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Has every option take a negative number for its value, so that it says itself what it expects.
+fn taking_negative_numbers(command: clap::Command) -> clap::Command {
+    let option = |arg: Arg| {
+        let takes_number = arg.get_action().takes_values() && !arg.is_positional();
+        if takes_number { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(option).mut_subcommands(taking_negative_numbers)
 }
 
 const SCORE_ABOUT: &str = "Score given continuations: JSON lines in, JSON lines out\n\n\
@@ -42,8 +59,9 @@ pub enum Command {
     /// Answer requests over HTTP
     ///
     /// Clients of openai's interface can use it; docs/server.md describes it. When the model is loaded, one line on
-    /// standard output says where the server listens. Everything else goes to standard error. With --strict, requests with unknown fields are
-    /// refused too.
+    /// standard output says where the server listens. Everything else goes to standard error. With --strict, requests with
+    /// unknown fields are refused too. Requests that don't say how tokens are chosen get the interface's defaults, which are
+    /// others than those of `run`: temperature 1, and every token may be chosen.
     Serve(ServeArgs),
     /// Show what a model file says
     Inspect(InspectArgs),
@@ -117,10 +135,11 @@ pub struct EngineArgs {
 pub struct RunArgs {
     /// A GGUF file, or any file of a set
     pub model: PathBuf,
-    /// What to say to the model; without it, an interactive chat, or standard input if that is no terminal
+    /// What to say to the model; without it, an interactive chat, or all of standard input if that is no terminal
     pub prompt: Option<String>,
-    /// Most tokens of an answer [default: until the model ends it or the context is full]
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Most tokens of an answer; 0 processes the prompt and answers nothing [default: until the model ends it or the context
+    /// is full]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_number)]
     pub max_tokens: Option<usize>,
     /// Context in tokens, or `auto` for the largest that fits, up to what the model was trained for
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = parse_ctx)]
@@ -140,33 +159,33 @@ pub struct RunArgs {
     pub engine: EngineArgs,
 }
 
-/// How tokens are chosen.
+/// How tokens are chosen. The defaults are a chat's for people; requests to `serve` have those of its interface.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Temperature; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = 0.8)]
     pub temp: f32,
     /// Keep the K likeliest tokens; 0 keeps all
-    #[arg(long, value_name = "K", default_value_t = 40)]
+    #[arg(long, value_name = "K", default_value = "40", value_parser = parse_number)]
     pub top_k: usize,
     /// Keep the likeliest tokens that together have this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
     pub top_p: f32,
     /// Keep tokens at least this likely, relative to the likeliest
-    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
     pub min_p: f32,
     /// Divide (or, if negative, multiply) the logits of recent tokens by this
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
     pub repetition_penalty: f32,
     /// Lower the logits of recent tokens by this
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
     pub presence_penalty: f32,
     /// Lower the logits of recent tokens by this for each time they occurred
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
     pub frequency_penalty: f32,
     /// How many recent tokens the penalties look at
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_number)]
     pub penalty_last_n: usize,
     /// The same seed gives the same text [default: a fresh one, shown at the end]
     #[arg(long, value_name = "N")]
@@ -232,7 +251,7 @@ pub struct ScoreArgs {
     /// A GGUF file, or any file of a set
     pub model: PathBuf,
     /// How many of the likeliest tokens to list at each step
-    #[arg(long, value_name = "K", default_value_t = 10)]
+    #[arg(long, value_name = "K", default_value = "10", value_parser = parse_number)]
     pub top: usize,
     /// Context in tokens, or `auto` for the largest that fits [default: what the requests need]
     #[arg(long, value_name = "N|auto", value_parser = parse_ctx)]
@@ -334,6 +353,10 @@ fn parse_count(text: &str) -> Result<NonZero<usize>, String> {
     text.parse().map_err(|_| "expected a number above 0".to_owned())
 }
 
+fn parse_number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a whole number from 0 up".to_owned())
+}
+
 fn parse_ctx(text: &str) -> Result<Ctx, String> {
     if text == "auto" {
         return Ok(Ctx::Auto);
@@ -344,11 +367,26 @@ fn parse_ctx(text: &str) -> Result<Ctx, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        taking_negative_numbers(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_an_options_value_which_says_what_it_expects() {
+        for args in [
+            ["serve", "--slots"],
+            ["serve", "--max-queue"],
+            ["serve", "--read-timeout"],
+            ["run", "-n"],
+            ["plan", "--ctx"],
+        ] {
+            let args = ["muser", args[0], "model", args[1], "-1"];
+            let error = taking_negative_numbers(Cli::command()).try_get_matches_from(args).expect_err("it is negative");
+            let message = error.to_string();
+            assert!(message.contains("'-1'") && message.contains("expected"), "{args:?}: {message}");
+        }
     }
 
     #[test]

@@ -28,6 +28,18 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// What is refused because it does not fit into memory.
+#[derive(Debug)]
+pub struct DoesNotFit(pub String);
+
+impl fmt::Display for DoesNotFit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DoesNotFit {}
+
 /// An error of opening a model. A pre-tokeniser that nobody knows is the flag's fault where it was forced.
 pub fn of_opening(error: muser_engine::Error, is_pre_forced: bool) -> anyhow::Error {
     use muser_engine::BadModel;
@@ -55,7 +67,8 @@ pub fn message(error: &anyhow::Error) -> String {
     })
 }
 
-/// The exit code of a failure: 1 failed, 2 wrong usage, 3 refused by the memory plan, 4 bad model file, 130 interrupted.
+/// The exit code of a failure: 1 failed, 2 wrong usage, 3 refused by the memory plan, 4 bad model file, 130 interrupted, 129
+/// and 143 asked to end.
 pub fn code_of(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error).unwrap_or(1))
 }
@@ -69,6 +82,8 @@ fn code(error: &anyhow::Error) -> Option<u8> {
     error.chain().find_map(|cause| {
         if cause.is::<Usage>() {
             Some(USAGE)
+        } else if cause.is::<DoesNotFit>() {
+            Some(REFUSED)
         } else if cause.is::<TapFileError>() {
             // Not 1, which says that two files differ.
             Some(BAD_MODEL)
@@ -107,7 +122,7 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::NotFinite { .. }
         | Error::NothingRendered
         | Error::Template(_) => Some(BAD_MODEL),
-        Error::Interrupted => Some(interrupt::EXIT_CODE),
+        Error::Interrupted => Some(interrupt::exit_code()),
         Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
         _ => None,
     }

@@ -12,12 +12,10 @@ mod wiring;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Parser;
-
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     match run(cli) {
         Ok(code) => code,
         Err(error) => {

@@ -5,6 +5,7 @@ mod logprobs;
 use std::time::Instant;
 
 use axum::http::StatusCode;
+use muser_engine::sampler::SamplerError;
 use muser_engine::service::{Event, Summary};
 use muser_engine::{Error, Finish};
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ pub use logprobs::{Scored, ScoredTokens};
 
 use crate::jobs::{Jobs, Progress};
 use crate::reply::{ApiError, ApiResult};
+use crate::structured::GrammarError;
 
 /// A part of a choice's answer.
 pub struct Piece {
@@ -34,6 +36,8 @@ pub struct Answers {
     /// Choices of each prompt.
     n: usize,
     usage: Usage,
+    /// Tokens that came, of answers that are over and of others.
+    n_token: usize,
     n_open: usize,
     span: Span,
     started: Instant,
@@ -72,6 +76,7 @@ impl Answers {
             scored,
             n,
             usage: Usage::default(),
+            n_token: 0,
             n_open: n_choice,
             span: Span::current(),
             started: Instant::now(),
@@ -109,6 +114,7 @@ impl Answers {
         match event {
             Event::Token { id, text, logprob } => {
                 self.first_token.get_or_insert_with(Instant::now);
+                self.n_token += 1;
                 let mut scored = Vec::new();
                 if let Some(tokens) = self.scored.as_mut().map(|scored| &mut scored[choice]) {
                     tokens.push(id, logprob);
@@ -152,7 +158,7 @@ impl Drop for Answers {
         if self.n_open == 0 {
             info!(n_prompt, n_reused, n_generated, first_token_seconds = first, seconds, "answered");
         } else {
-            warn!(n_open = self.n_open, n_generated, first_token_seconds = first, seconds, "given up");
+            warn!(n_open = self.n_open, n_generated = self.n_token, first_token_seconds = first, seconds, "given up");
         }
     }
 }
@@ -172,9 +178,30 @@ fn finish_reason(finish: Finish) -> ApiResult<&'static str> {
     }
 }
 
-/// The reply to a request that the engine took and could not serve. It is the server's fault: what a client can get wrong
-/// is refused before.
+/// The reply to a request that the engine took and could not serve. What a client can get wrong is refused before, but for
+/// what shows only as the answer goes on.
 pub fn failed(error: &Error) -> ApiError {
+    if let Some(reply) = led_astray(error) {
+        info!(code = reply.code, "the answer could not go on");
+        return reply;
+    }
     warn!(%error, "the engine failed");
     ApiError::internal(error.to_string())
+}
+
+/// The reply where what the request demands of the answer left it no way to go on.
+fn led_astray(error: &Error) -> Option<ApiError> {
+    let (code, reason) = match error {
+        Error::Sampler(SamplerError::NothingToChoose { .. }) => {
+            let reason = "its form, `logit_bias` and `ignore_eos` together exclude every token that could come next";
+            ("no_token_left", reason.to_owned())
+        }
+        Error::Constraint(error) => match error.0.downcast_ref()? {
+            error @ GrammarError::TooComplex => ("form_too_complex", error.to_string()),
+            error @ GrammarError::NothingFollows => ("form_without_end", error.to_string()),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, format!("the answer could not go on: {reason}")))
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
-use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::app::App;
 use crate::fields::Fields;
+use crate::json;
 use crate::reply::{ApiError, ApiResult};
 
 /// How long a refused body is read on, so that its sender comes to read the reply.
@@ -66,25 +66,37 @@ async fn read<'a>(app: &'a App, headers: &HeaderMap, body: Body) -> ApiResult<(V
 /// Reads a body, and makes something of the fields of its JSON object on a thread where that may take its time.
 ///
 /// # Errors
-/// It is longer than allowed, takes too long to arrive or is not a JSON object; or what `parse` finds wrong.
+/// It is compressed, longer than allowed, takes too long to arrive or is not a JSON object; or what `parse` finds wrong.
 pub async fn parse<T: Send + 'static>(
     app: &Arc<App>,
     headers: &HeaderMap,
     body: Body,
     parse: impl FnOnce(&App, Fields) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
+    check_encoding(headers)?;
     let (bytes, _share) = read(app, headers, body).await?;
     let reader = Arc::clone(app);
-    let parsed = spawn_blocking(move || parse(&reader, Fields::of("", json(&bytes)?)?)).await;
+    let parsed = spawn_blocking(move || {
+        let document = json::parse(&bytes)?;
+        drop(bytes);
+        parse(&reader, Fields::of("", document)?)
+    })
+    .await;
     parsed.map_err(|_| ApiError::internal("the request could not be read"))?
 }
 
-/// A document. The parser's own limit on nesting is 127.
-fn json(bytes: &[u8]) -> ApiResult<Value> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let message = format!("the body is not JSON that can be read: {error}");
-        ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message)
-    })
+/// Bodies are read as they are.
+fn check_encoding(headers: &HeaderMap) -> ApiResult<()> {
+    let values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let named = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    match named.into_iter().find(|name| !(name.is_empty() || name.eq_ignore_ascii_case(b"identity"))) {
+        None => Ok(()),
+        Some(name) => {
+            let name: String = String::from_utf8_lossy(name).chars().take(40).collect();
+            let message = format!("bodies with Content-Encoding {name:?} are not read; expected \"identity\", or none");
+            Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", message))
+        }
+    }
 }
 
 async fn collect(mut body: Body, max: usize, held: &Held) -> ApiResult<(Vec<u8>, Share<'_>)> {

@@ -11,11 +11,13 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::app::App;
 use crate::body;
+use crate::exchange::SaidAll;
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::prepared::{Head, Prepared, collect};
 use crate::reply::{ApiError, ApiResult};
 use crate::settings::{Bounds, MAX_TOP_LOGPROBS, Settings, fresh_seed, max_tokens};
@@ -30,6 +32,7 @@ use reply::Choices;
 pub async fn complete(
     State(app): State<Arc<App>>,
     Extension(id): Extension<Id>,
+    Extension(said_all): Extension<SaidAll>,
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Response> {
@@ -40,7 +43,9 @@ pub async fn complete(
     let head = |object| Head { id: format!("chatcmpl-{id}"), object, created: now(), model: app.model().to_owned() };
     let answers = prepared.submit(&app)?;
     if let Some(options) = stream_options {
-        return Ok((headers, stream(answers, head("chat.completion.chunk"), options, choices)).into_response());
+        return Ok(
+            (headers, stream(answers, head("chat.completion.chunk"), options, said_all, choices)).into_response()
+        );
     }
     let (answered, usage) = collect(answers, n).await?;
     let answered = answered.into_iter().enumerate().map(|(index, choice)| choices.whole(index, choice));
@@ -72,7 +77,8 @@ fn prepare(app: &App, mut fields: Fields) -> ApiResult<(Prepared, Vec<Option<Cal
     let mut settings = Settings::take(&mut fields, bounds, &mut unknown)?;
     settings.max_tokens = chat_max_tokens(&mut fields)?;
     settings.top_logprobs = top_logprobs(&mut fields)?;
-    refuse_what_is_not_done(&mut fields)?;
+    fields.only("best_of", &json!(settings.n))?;
+    foreign::refuse(&mut fields, foreign::OF_COMPLETIONS)?;
     fields.finish(&mut unknown);
     let headers = app.judge(&unknown)?;
     let prompt = conversation.prompt(app)?;
@@ -104,17 +110,6 @@ fn parsers(app: &App, tools: Option<&ToolUse>, n: usize) -> Vec<Option<CallParse
         Some(CallParser::new(dialect.format(), tools, ids))
     };
     (0..n).map(parser).collect()
-}
-
-/// Takes what asks for more than text and calls.
-fn refuse_what_is_not_done(fields: &mut Fields) -> ApiResult<()> {
-    fields.only("modalities", &json!(["text"]))?;
-    fields.only("functions", &json!([]))?;
-    fields.only("function_call", &json!("none"))?;
-    for name in ["audio", "reasoning_effort", "verbosity", "web_search_options", "documents", "chat_template"] {
-        fields.only(name, &Value::Null)?;
-    }
-    fields.only("continue_final_message", &json!(false))
 }
 
 /// Takes the limit on tokens, by either of its names.

@@ -14,7 +14,9 @@ use crate::answer::{Piece, Scored};
 use crate::app::App;
 use crate::body;
 use crate::chat::now;
+use crate::exchange::SaidAll;
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::prepared::{Choice, Head, Prepared, collect};
 use crate::reply::{ApiError, ApiResult};
 use crate::settings::{Bounds, MAX_TOP_LOGPROBS, Settings, max_tokens, token_ids};
@@ -30,6 +32,7 @@ const MAX_PROMPTS: usize = 2048;
 pub async fn complete(
     State(app): State<Arc<App>>,
     Extension(id): Extension<Id>,
+    Extension(said_all): Extension<SaidAll>,
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Response> {
@@ -41,7 +44,7 @@ pub async fn complete(
     let head = Head { id: format!("cmpl-{id}"), object: "text_completion", created: now(), model };
     let answers = prepared.submit(&app)?;
     if let Some(options) = stream_options {
-        return Ok((headers, stream(answers, head, options, TextChunks { is_scored })).into_response());
+        return Ok((headers, stream(answers, head, options, said_all, TextChunks { is_scored })).into_response());
     }
     let (choices, usage) = collect(answers, n_choice).await?;
     let choice = |(index, choice): (usize, Choice)| {
@@ -69,10 +72,9 @@ fn prepare(app: &App, mut fields: Fields) -> ApiResult<Prepared> {
     settings.max_tokens = max_tokens(&mut fields, "max_tokens")?.or(Some(DEFAULT_MAX_TOKENS));
     let top_logprobs = fields.integer("logprobs", 0..=MAX_TOP_LOGPROBS)?;
     settings.top_logprobs = top_logprobs.map(|top| top as usize);
-    fields.only("echo", &json!(false))?;
-    fields.only("suffix", &json!(""))?;
     fields.only("best_of", &json!(settings.n))?;
-    fields.only("response_format", &json!({"type": "text"}))?;
+    foreign::refuse(&mut fields, foreign::OF_CHATS)?;
+    foreign::refuse(&mut fields, foreign::TEMPLATE)?;
     fields.finish(&mut unknown);
     let headers = app.judge(&unknown)?;
     Prepared::new(app, "prompt", prompts, settings, headers)

@@ -7,29 +7,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::server::conn::http1::{self, Parts};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, copy, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::app::{App, Options};
+use crate::exchange::Exchange;
 use crate::metrics::HttpMetrics;
-use crate::timed::Timed;
+use crate::reply::{ApiError, MAX_HEAD_BYTES, MAX_HEADERS};
+use crate::wire::{Wire, refusal};
 
 /// How long to wait after a connection could not be accepted, as when there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Longest head of a request, in bytes.
-const MAX_HEAD_BYTES: usize = 64 << 10;
-/// Most headers of a request.
-const MAX_HEADERS: usize = 100;
 /// How long the last words to a client that was too slow may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What a client is told whose head does not come to an end.
-const SLOW_HEAD: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Takes connections.
 pub struct Acceptor {
@@ -111,8 +109,15 @@ async fn converse(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(options.header_timeout);
     builder.max_buf_size(MAX_HEAD_BYTES).max_headers(MAX_HEADERS);
-    let io = TokioIo::new(Timed::new(stream, options.write_timeout));
-    let mut connection = builder.serve_connection(io, TowerToHyperService::new(router));
+    let exchange = Arc::new(Exchange::default());
+    let io = TokioIo::new(Wire::new(stream, options.write_timeout, Arc::clone(&exchange)));
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let (turn, request) = exchange.begin(request);
+        let reply = routes.call(request);
+        Box::pin(async move { reply.await.map(|reply| reply.map(|body| turn.reply(body))) })
+    });
+    let mut connection = builder.serve_connection(io, service);
     let ended = tokio::select! {
         ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => Some(ended),
         () = is_true(&mut stop) => None,
@@ -124,17 +129,29 @@ async fn converse(
         poll_fn(|cx| connection.poll_without_shutdown(cx)).await
     };
     let Parts { io, read_buf, .. } = connection.into_parts();
-    let mut stream = io.into_inner();
+    let mut stream = io.into_inner().into_inner();
     let is_slow = ended.as_ref().is_err_and(hyper::Error::is_timeout) && !read_buf.is_empty();
+    let is_unread = ended.as_ref().is_err_and(hyper::Error::is_parse);
     // The connection is over; there is nobody to tell of what fails now.
     let _ = timeout(LAST_WORDS, async {
         if is_slow {
-            stream.write_all(SLOW_HEAD).await?;
+            stream.write_all(&refusal(&slow_head(options.header_timeout))).await?;
         }
-        stream.shutdown().await
+        stream.shutdown().await?;
+        if is_unread {
+            // Were it closed with something unread, its client might never see why.
+            copy(&mut stream, &mut sink()).await?;
+        }
+        io::Result::Ok(())
     })
     .await;
     ended
+}
+
+/// What a client is told whose head does not come to an end.
+fn slow_head(limit: Duration) -> ApiError {
+    let message = format!("the request's head did not arrive within {} seconds", limit.as_secs_f64());
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
 }
 
 /// Waits until it turns true.

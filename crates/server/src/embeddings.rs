@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::body;
 use crate::completions::take_prompts;
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::jobs::{Jobs, Progress};
 use crate::prepared::check_prompts;
 use crate::reply::{ApiError, ApiResult};
@@ -85,7 +86,7 @@ fn inputs(app: &App, mut fields: Fields) -> ApiResult<Inputs> {
         Some(pooling) if pooling == "last" => Pooling::Last,
         Some(other) => return Err(ApiError::out_of_range("pooling", &other, "\"mean\" or \"last\"")),
     };
-    fields.only("dimensions", &Value::Null)?;
+    foreign::refuse(&mut fields, foreign::EMBEDDINGS)?;
     fields.without_effect(&["user"]);
     fields.finish(&mut unknown);
     let headers = app.judge(&unknown)?;

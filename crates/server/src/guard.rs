@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
-use crate::reply::{ApiError, ApiResult};
+use crate::reply::{ApiError, ApiResult, MAX_HEAD_BYTES};
 
 /// The one route that tells nobody anything.
 const OPEN_ROUTE: &str = "/health";
@@ -19,13 +19,26 @@ const OPEN_ROUTE: &str = "/health";
 /// Refuses requests that must not come through.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (headers, uri) = (request.headers(), request.uri());
-    let checked = check_host(&app, headers, uri)
+    let checked = check_size(request.method(), headers, uri)
+        .and_then(|()| check_host(&app, headers, uri))
         .and_then(|()| check_origin(headers))
         .and_then(|()| if uri.path() == OPEN_ROUTE { Ok(()) } else { check_key(&app, headers) });
     match checked {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// What reads heads stops reading where they pass the limit, which may be some way behind it.
+fn check_size(method: &Method, headers: &HeaderMap, uri: &Uri) -> ApiResult<()> {
+    const FIRST_LINE: usize = "  HTTP/1.1\r\n".len();
+    const HEADER: usize = ": \r\n".len();
+    let uri_len = uri.authority().map_or(0, |authority| "http://".len() + authority.as_str().len())
+        + uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let first = method.as_str().len() + uri_len + FIRST_LINE;
+    let others = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER);
+    let size_bytes = first + others.sum::<usize>() + "\r\n".len();
+    if size_bytes > MAX_HEAD_BYTES { Err(ApiError::head_too_large()) } else { Ok(()) }
 }
 
 /// A page of somebody else can make a browser resolve a name of theirs to this machine. What the browser then sends

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -21,7 +22,8 @@ pub async fn models(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// One model, by any of its names.
-pub async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> ApiResult<Json<Value>> {
+pub async fn model(State(app): State<Arc<App>>, name: Result<Path<String>, PathRejection>) -> ApiResult<Json<Value>> {
+    let Path(name) = name.map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, "invalid_http", error.body_text()))?;
     if app.served.names.contains(&name) { Ok(Json(model_json(&app))) } else { Err(app.no_such_model(&name)) }
 }
 

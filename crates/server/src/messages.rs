@@ -4,6 +4,7 @@ use muser_text::template::{Message, ToolCall};
 use serde_json::{Value, json};
 
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::reply::{ApiError, ApiResult};
 
 /// The roles there are, as the interface names them and as templates know them.
@@ -37,9 +38,7 @@ pub fn take(fields: &mut Fields, unknown: &mut Unknown) -> ApiResult<Vec<Message
 fn message(mut fields: Fields, unknown: &mut Unknown) -> ApiResult<Message> {
     let role = role(&mut fields)?;
     fields.without_effect(&["refusal", "annotations"]);
-    for name in ["audio", "function_call"] {
-        fields.only(name, &Value::Null)?;
-    }
+    foreign::refuse(&mut fields, foreign::MESSAGES)?;
     let tool_calls = tool_calls(&mut fields, unknown)?;
     let content = content(&mut fields, unknown)?;
     let only_calls = role == "assistant" && !tool_calls.is_empty();
@@ -176,6 +175,7 @@ mod tests {
             (json!([{"role": "user", "content": image}]), "messages[0].content[0].type"),
             (json!([{"role": "assistant", "tool_calls": call}]), "messages[0].tool_calls[0].function.arguments"),
             (json!([{"role": "user", "content": "a", "audio": {"id": "x"}}]), "messages[0].audio"),
+            (json!([{"role": "assistant", "content": "a", "prefix": true}]), "messages[0].prefix"),
         ] {
             let error = messages(&value).err().unwrap_or_else(|| panic!("{value} was taken"));
             assert_eq!(error.param.as_deref(), Some(param), "{value}");

@@ -32,7 +32,7 @@ impl Prepared {
     /// prompts came from.
     ///
     /// # Errors
-    /// A prompt is empty, or fills the context.
+    /// A prompt is empty, or fills the context, or no token can begin an answer.
     pub fn new(
         app: &App,
         param: &str,
@@ -42,6 +42,7 @@ impl Prepared {
     ) -> ApiResult<Self> {
         let n_ctx = app.served.service.status().n_ctx;
         check_prompts(param, &prompts, n_ctx.saturating_sub(1), n_ctx)?;
+        settings.check_beginning(&app.served.tokenizer)?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or_default();
         // The last token of an answer needs no place.
         let room = n_ctx - longest + 1;
@@ -82,7 +83,7 @@ pub fn check_prompts(param: &str, prompts: &[Vec<u32>], most: usize, n_ctx: usiz
         }
         if prompt.len() > most {
             let message = format!(
-                "`{place}` has {} tokens; expected at most {most}: the context holds {n_ctx} tokens, prompt and answer",
+                "`{place}` has {} tokens; expected at most {most}: the context holds {n_ctx}, and an answer needs a place in it",
                 prompt.len()
             );
             let error = ApiError::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message);

@@ -12,6 +12,11 @@ pub const WARNING: HeaderName = HeaderName::from_static("x-muser-warning");
 /// Most tokens that an answer could have.
 pub const MAX_TOKENS: HeaderName = HeaderName::from_static("x-muser-max-tokens");
 
+/// Longest head of a request, in bytes.
+pub const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Most headers of a request.
+pub const MAX_HEADERS: usize = 100;
+
 /// A reply that says why there is no other.
 #[derive(Debug)]
 pub struct ApiError {
@@ -58,6 +63,14 @@ impl ApiError {
     /// A failure that is the server's.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    }
+
+    /// A head that is longer than it may be, or has too many headers.
+    pub fn head_too_large() -> Self {
+        let message = format!(
+            "the request's head is too large; expected at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers"
+        );
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message)
     }
 
     /// The document.

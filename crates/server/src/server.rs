@@ -94,6 +94,7 @@ impl Server {
         let Self { listener, address, options } = self;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Runtime)?;
         let service = served.service.clone();
+        let (status, model) = (service.status(), served.names[0].clone());
         let shutdown_timeout = options.shutdown_timeout;
         let dialect = served.template.as_ref().map(|template| Dialect::of(template, &served.tokenizer));
         let grammars = Grammars::new(Arc::clone(&served.tokenizer));
@@ -109,7 +110,7 @@ impl Server {
             started: now(),
         });
         let acceptor = Acceptor::new(Arc::clone(&app), router(app), stop.clone());
-        info!(%address, "listening");
+        info!(%address, model, n_ctx = status.n_ctx, n_slot = status.slots.len(), "listening");
         let connections = acceptor.accept_until(listener, &mut stop).await;
 
         info!("shutting down");

@@ -4,9 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 
 use muser_engine::sampler::SamplerSpec;
 use muser_engine::service::GenerateOptions;
+use muser_text::Tokenizer;
 use serde_json::{Value, json};
 
+use crate::answer::failed;
 use crate::fields::{Fields, Unknown, whole};
+use crate::foreign;
 use crate::reply::{ApiError, ApiResult};
 use crate::structured::GrammarConstraint;
 
@@ -16,6 +19,8 @@ const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
 /// Most tokens listed beside the chosen one.
 pub const MAX_TOP_LOGPROBS: i64 = 20;
+/// Greatest bias of a token, which excludes all without it; the least one excludes the token.
+const MAX_BIAS: f64 = 100.0;
 /// How many tokens back penalties look where a request does not say.
 const PENALTY_LAST_N: usize = 64;
 
@@ -28,48 +33,6 @@ const WITHOUT_EFFECT: [&str; 7] = [
     "prompt_cache_retention",
     "prediction",
     "service_tier",
-];
-
-/// Fields of other servers that would change an answer, and what to use here.
-const UNSUPPORTED: [(&str, &str); 38] = [
-    ("repeat_penalty", "`repetition_penalty`"),
-    ("repeat_last_n", "`penalty_last_n`"),
-    ("n_predict", "`max_tokens`"),
-    ("max_new_tokens", "`max_tokens`"),
-    ("stop_token_ids", "`stop`"),
-    ("typical_p", "`top_p` or `min_p`"),
-    ("tfs_z", "`top_p` or `min_p`"),
-    ("top_a", "`min_p`"),
-    ("epsilon_cutoff", "`min_p`"),
-    ("eta_cutoff", "`min_p`"),
-    ("mirostat", "`top_p` or `min_p`"),
-    ("dynatemp_range", "`temperature`"),
-    ("xtc_probability", "`top_p` or `min_p`"),
-    ("dry_multiplier", "`repetition_penalty`"),
-    ("no_repeat_ngram_size", "`repetition_penalty`"),
-    ("encoder_repetition_penalty", "`repetition_penalty`"),
-    ("samplers", "none: the order is fixed"),
-    ("use_beam_search", "none"),
-    ("length_penalty", "none"),
-    ("early_stopping", "none"),
-    ("min_tokens", "none"),
-    ("bad_words", "`logit_bias`"),
-    ("allowed_token_ids", "`logit_bias`"),
-    ("logits_processors", "`logit_bias`"),
-    ("prompt_logprobs", "none"),
-    ("n_probs", "`logprobs`"),
-    ("include_stop_str_in_output", "none"),
-    ("skip_special_tokens", "none"),
-    ("truncate_prompt_tokens", "none: a prompt is never cut"),
-    ("n_keep", "none: a context is never shifted"),
-    ("grammar", "none"),
-    ("json_schema", "none"),
-    ("guided_json", "none"),
-    ("guided_regex", "none"),
-    ("guided_choice", "none"),
-    ("guided_grammar", "none"),
-    ("structured_outputs", "none"),
-    ("lora", "none"),
 ];
 
 /// How the choices of a request are made.
@@ -118,11 +81,7 @@ impl Settings {
     /// The first field that is out of its range or not supported.
     pub fn take(fields: &mut Fields, bounds: Bounds, unknown: &mut Unknown) -> ApiResult<Self> {
         fields.without_effect(&WITHOUT_EFFECT);
-        for (name, instead) in UNSUPPORTED {
-            if fields.take(name).is_some() {
-                return Err(ApiError::unsupported(fields.path(name), instead));
-            }
-        }
+        foreign::refuse(fields, foreign::ANSWERS)?;
         fields.only("store", &json!(false))?;
         let n = fields.integer("n", 1..=bounds.max_n as i64)?.unwrap_or(1) as usize;
         let sampler = sampler(fields)?;
@@ -138,6 +97,26 @@ impl Settings {
             logit_bias: logit_bias(fields, bounds.n_vocab)?,
             ignore_eos: fields.flag("ignore_eos")?,
         })
+    }
+
+    /// Checks that bias and form leave a token for an answer to begin with.
+    ///
+    /// # Errors
+    /// They leave none.
+    pub fn check_beginning(&self, tokenizer: &Tokenizer) -> ApiResult<()> {
+        let excludes = self.logit_bias.iter().any(|(_, bias)| bias.abs() >= MAX_BIAS as f32);
+        if !(excludes || self.ignore_eos) {
+            return Ok(());
+        }
+        let mut options = self.options(0);
+        if options.can_begin(tokenizer).map_err(|error| failed(&error.into()))? {
+            return Ok(());
+        }
+        let param = if excludes { "logit_bias" } else { "ignore_eos" };
+        let beside = if self.constraint.is_some() { ", beside the form of the answer," } else { "" };
+        let message =
+            format!("`{param}`{beside} excludes every token that an answer could begin with; expected to leave one");
+        Err(ApiError::invalid(param, message))
     }
 
     /// What the engine is asked for one choice. Choices differ in their seed only.
@@ -254,7 +233,7 @@ fn logit_bias(fields: &mut Fields, n_vocab: usize) -> ApiResult<Vec<(u32, f32)>>
         })?;
         let bias = value
             .as_f64()
-            .filter(|bias| (-100.0..=100.0).contains(bias))
+            .filter(|bias| (-MAX_BIAS..=MAX_BIAS).contains(bias))
             .ok_or_else(|| ApiError::out_of_range(format!("{path}.{id}"), &value, "a number from -100 to 100"))?;
         Ok((id, bias as f32))
     };
@@ -296,6 +275,7 @@ mod tests {
         for (body, param) in [
             (json!({"temperature": -0.1}), "temperature"),
             (json!({"temperature": "1"}), "temperature"),
+            (json!({"top_n_sigma": 1}), "top_n_sigma"),
             (json!({"top_p": 1.5}), "top_p"),
             (json!({"top_k": -2}), "top_k"),
             (json!({"min_p": -1}), "min_p"),
@@ -335,6 +315,7 @@ mod tests {
             json!({"penalty_last_n": 1_000_000_000}),
             json!({"stop": null, "seed": -1, "logit_bias": {}, "store": false, "user": "somebody"}),
             json!({"stop": [], "n": 4.0, "temperature": null}),
+            json!({"mirostat": 0, "typical_p": 1.0, "stop_sequences": [], "skip_special_tokens": true}),
         ] {
             assert!(settings(body.clone()).is_ok(), "{body}");
         }

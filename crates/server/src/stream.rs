@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -10,6 +11,7 @@ use futures_util::stream::unfold;
 use serde_json::Value;
 
 use crate::answer::{Answers, Piece};
+use crate::exchange::SaidAll;
 use crate::prepared::Head;
 use crate::reply::ApiError;
 use crate::settings::StreamOptions;
@@ -28,13 +30,22 @@ struct Streaming<C> {
     chunks: C,
     head: Head,
     options: StreamOptions,
+    /// Until it was told.
+    said_all: Option<SaidAll>,
     ready: VecDeque<Event>,
     is_over: bool,
 }
 
 /// Streams answers. A failure is an event with the error in it, and the last.
-pub fn stream(answers: Answers, head: Head, options: StreamOptions, chunks: impl Chunks) -> Response {
-    let streaming = Streaming { answers, chunks, head, options, ready: VecDeque::new(), is_over: false };
+pub fn stream(
+    answers: Answers,
+    head: Head,
+    options: StreamOptions,
+    said_all: SaidAll,
+    chunks: impl Chunks,
+) -> Response {
+    let said_all = Some(said_all);
+    let streaming = Streaming { answers, chunks, head, options, said_all, ready: VecDeque::new(), is_over: false };
     let events = unfold(streaming, |mut streaming| async {
         let event = streaming.next().await?;
         Some((Ok::<_, Infallible>(event), streaming))
@@ -47,7 +58,15 @@ pub fn stream(answers: Answers, head: Head, options: StreamOptions, chunks: impl
 impl<C: Chunks> Streaming<C> {
     async fn next(&mut self) -> Option<Event> {
         while self.ready.is_empty() && !self.is_over {
-            match self.answers.next().await {
+            let next = tokio::select! {
+                next = self.answers.next() => next,
+                () = said_all(&mut self.said_all) => {
+                    // If it is gone, its system says so when something is sent.
+                    self.ready.push_back(Event::default().comment(""));
+                    continue;
+                }
+            };
+            match next {
                 Ok(Some(piece)) => {
                     for choice in self.chunks.chunks(piece) {
                         let event = self.event(&[choice], Value::Null);
@@ -80,4 +99,13 @@ impl<C: Chunks> Streaming<C> {
         self.ready.push_back(Event::default().data(error.body().to_string()));
         self.is_over = true;
     }
+}
+
+/// Waits until the client will say no more, once.
+async fn said_all(said_all: &mut Option<SaidAll>) {
+    match said_all {
+        Some(waiting) => waiting.wait().await,
+        None => pending().await,
+    }
+    *said_all = None;
 }

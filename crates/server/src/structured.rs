@@ -6,14 +6,17 @@
 
 mod constraint;
 mod cost;
+mod endless;
 mod error;
 mod grammar;
 mod grammars;
 mod numbers;
 mod response_format;
+mod rewrite;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 pub use constraint::GrammarConstraint;
 pub use error::GrammarError;

@@ -21,6 +21,11 @@ impl<S> Timed<S> {
     pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, stall: None }
     }
+
+    /// The stream itself.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
 }
 
 impl<S: AsyncWrite + Unpin> Timed<S> {

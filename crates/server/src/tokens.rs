@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::body;
 use crate::fields::Unknown;
+use crate::foreign;
 use crate::reply::{ApiError, ApiResult};
 use crate::settings::token_ids;
 
@@ -28,6 +29,7 @@ pub async fn tokenize(State(app): State<Arc<App>>, headers: HeaderMap, body: Bod
         let special = if fields.flag("parse_special")? { Special::Parse } else { Special::Plain };
         let affixes = if fields.flag("add_special")? { Affixes::Model } else { Affixes::None };
         let with_pieces = fields.flag("with_pieces")?;
+        foreign::refuse(&mut fields, foreign::TOKENS)?;
         fields.finish(&mut unknown);
         let headers = app.judge(&unknown)?;
         let tokenizer = &app.served.tokenizer;
@@ -57,6 +59,7 @@ pub async fn detokenize(State(app): State<Arc<App>>, headers: HeaderMap, body: B
         };
         let ids = token_ids("tokens", &values, app.n_vocab())?;
         let options = DecodeOptions { special: fields.flag("special")?, ..DecodeOptions::default() };
+        foreign::refuse(&mut fields, foreign::TOKENS)?;
         fields.finish(&mut unknown);
         let headers = app.judge(&unknown)?;
         let text = app.served.tokenizer.decode(&ids, options);

@@ -5,10 +5,11 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
 use super::split::parse_size;
-use super::{Ctx, EngineArgs, parse_count, parse_ctx};
+use super::{Ctx, EngineArgs, parse_count, parse_ctx, parse_number};
 
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -25,7 +26,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_or_zero)]
     pub prefix_cache: Option<u64>,
     /// Most requests that wait for a slot; further ones are refused
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_number)]
     pub max_queue: usize,
     #[command(flatten)]
     pub http: HttpArgs,
@@ -47,10 +48,10 @@ pub struct HttpArgs {
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
     /// A further name by which clients call the server in their `Host` header
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub allow_host: Vec<String>,
     /// A further name by which requests may call the model, which otherwise is its file's name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub alias: Vec<String>,
     /// Longest body of a request, with a unit from K to T or KiB to GiB
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
@@ -59,10 +60,10 @@ pub struct HttpArgs {
     #[arg(long, value_name = "N", default_value = "512", value_parser = parse_connections)]
     pub max_connections: usize,
     /// How long the head of a request, or its body, may take to arrive, and a connection stay unused
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_limit)]
     pub read_timeout: Duration,
     /// How long a client may take nothing of a reply before it is given up
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_limit)]
     pub write_timeout: Duration,
     /// How long answers may go on after SIGTERM or Ctrl-C; a second signal ends everything at once
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
@@ -111,6 +112,12 @@ fn parse_connections(text: &str) -> Result<usize, String> {
     connections.ok_or_else(|| format!("expected a number from 1 to {MAX_CONNECTIONS}"))
 }
 
+/// Takes a time in which something has to happen.
+fn parse_limit(text: &str) -> Result<Duration, String> {
+    let limit = parse_seconds(text)?;
+    if limit.is_zero() { Err(format!("expected seconds above 0, up to {MAX_SECONDS}")) } else { Ok(limit) }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("expected seconds from 0 to {MAX_SECONDS}"))
@@ -134,6 +141,14 @@ mod tests {
         assert_eq!(parse_seconds("0.25"), Ok(Duration::from_millis(250)));
         for wrong in ["", "-1", "NaN", "inf", "1e9", "10s"] {
             assert!(parse_seconds(wrong).is_err(), "{wrong:?} was taken for seconds");
+        }
+    }
+
+    #[test]
+    fn limits_on_time_are_not_nothing() {
+        assert_eq!(parse_limit("0.001"), Ok(Duration::from_millis(1)));
+        for wrong in ["0", "0.0", "1e-12", "-1"] {
+            assert!(parse_limit(wrong).is_err(), "{wrong:?} was taken for a limit");
         }
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{Ctx, HttpArgs, LogFormat, ServeArgs};
+use crate::exit::{DoesNotFit, Usage};
 use crate::interrupt;
 use crate::terminal::{bytes, print, warn};
 use crate::wiring::{Context, Prepared, Room, ScanReport, prepare};
@@ -21,12 +22,18 @@ const PREFIX_CACHE_PART: u64 = 8;
 
 pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     start_log(args.http.log_format);
+    check_slots(args)?;
     // An address that can't be had is found before a model is loaded.
     let server = Server::bind(options(args)?)?;
     let (prepared, prefix_cache_bytes) = prepare_slots(args)?;
     let facts = facts(&prepared);
     let fallbacks = fallbacks(&prepared, args.ctx);
     let Prepared { engine, tokenizer, template, .. } = prepared;
+    if engine.n_ctx() == 1 {
+        warn(format_args!(
+            "a context of 1 token has no room for an answer: all that is served are embeddings of one token"
+        ));
+    }
     let n_slot = args.slots.get();
     let options = ServiceOptions { n_slot, max_queue: args.max_queue, prefix_cache_bytes };
     let service = Service::start(engine, tokenizer.clone(), options);
@@ -39,6 +46,15 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     let names = names(&args.model, &args.http);
     server.run(Served { service, tokenizer, template, names, facts, fallbacks }, &stop)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A step works on all slots at once.
+fn check_slots(args: &ServeArgs) -> Result<(), Usage> {
+    let (n_slot, n_batch) = (args.slots, args.engine.batch);
+    if n_slot <= n_batch {
+        return Ok(());
+    }
+    Err(Usage(format!("--slots: {n_slot} slots, expected at most {n_batch}, a token of a batch (--batch) for each")))
 }
 
 fn start_log(format: LogFormat) {
@@ -76,10 +92,15 @@ fn prepare_slots(args: &ServeArgs) -> Result<(Prepared, u64)> {
         };
         prepare(&args.model, &args.engine, room)
     };
+    let available = Availability::observe().least().map_or(0, |limit| limit.available_bytes);
     if let Some(asked) = args.prefix_cache {
+        if asked > available {
+            let (asked, available) = (bytes(asked), bytes(available));
+            let message = format!("--prefix-cache: {asked} do not fit into memory, of which {available} are available");
+            return Err(DoesNotFit(message).into());
+        }
         return Ok((prepare(asked)?, asked));
     }
-    let available = Availability::observe().least().map_or(0, |limit| limit.available_bytes);
     let part = available / PREFIX_CACHE_PART;
     match prepare(part) {
         Err(error) if is_too_large(&error) => {

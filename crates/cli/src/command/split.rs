@@ -35,7 +35,7 @@ pub fn run(args: &SplitArgs) -> Result<ExitCode> {
 }
 
 fn split(args: &SplitArgs) -> Result<Vec<Part>> {
-    let _listener = interrupt::listen();
+    let _listener = interrupt::listen_to_all();
     let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
     let mut progress = None;
     let on_progress = &mut |SplitProgress { done_bytes, total_bytes }| {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use muser_gguf::{Array, TensorType};
 use muser_tests::model::{GEMMA3, MUSE, SMOLLM2};
 use muser_tests::model_path;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{Muser, Place, Tiny, muser};
@@ -195,4 +196,18 @@ fn a_bad_model_and_a_bad_place_are_told_apart() {
     // What can't be run can be split.
     let model = place.holding_tiny(&Tiny::new().retyped("blk.0.ffn_up.weight", TensorType::Q2_K));
     assert_eq!(files(&model, &prefix, ["--max-tensors", "6"]).len(), 2);
+}
+
+#[test]
+fn a_split_that_is_asked_to_end_leaves_nothing_behind() {
+    let model = model_path(GEMMA3);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (running, mut terminal) =
+            split(&model, &folder.path().join("part")).args(["--max-tensors", "1"]).start_in_terminal(false);
+        terminal.expect("splitting");
+        running.signal(signal);
+        running.end().expect_code(code);
+        assert_eq!(names(folder.path()), [""; 0], "{signal:?}");
+    }
 }

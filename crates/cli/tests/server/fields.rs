@@ -166,6 +166,17 @@ fn what_would_change_the_answer_and_is_not_done_is_refused() {
         ("grammar", json!("root ::= \"a\"")),
         ("repeat_penalty", json!(1.1)),
         ("continue_final_message", json!(true)),
+        ("best_of", json!(2)),
+        ("top_n_sigma", json!(1.5)),
+        ("stop_sequences", json!(["a"])),
+        ("num_predict", json!(7)),
+        ("suppress_tokens", json!([7])),
+        ("regex", json!("a+")),
+        ("enable_thinking", json!(false)),
+        ("system", json!("Be brief.")),
+        ("truncate", json!(true)),
+        ("options", json!({"temperature": 0})),
+        ("prompt", json!("hi")),
     ] {
         refuses(&server, CHAT, &chat(&json!({field: value})), field);
     }
@@ -174,6 +185,10 @@ fn what_would_change_the_answer_and_is_not_done_is_refused() {
         ("suffix", json!("end")),
         ("best_of", json!(3)),
         ("response_format", json!({"type": "json_object"})),
+        ("max_completion_tokens", json!(7)),
+        ("messages", json!([{"role": "user", "content": "hi"}])),
+        ("tools", json!([{}])),
+        ("system", json!("Be brief.")),
     ] {
         refuses(&server, TEXT, &text(&json!({field: value})), field);
     }

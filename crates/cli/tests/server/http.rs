@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -70,6 +70,11 @@ impl Conversation {
         self.stream.write_all(bytes).is_ok()
     }
 
+    /// Tells the other side that nothing more will be said.
+    pub fn say_no_more(&mut self) {
+        self.stream.shutdown(Shutdown::Write).expect("a socket");
+    }
+
     /// All that comes until the other side ends the connection.
     pub fn rest(mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -101,7 +106,11 @@ impl Conversation {
             source.read_line(&mut line).expect("a reply comes");
             line.trim_end().to_owned()
         };
-        let first = line();
+        let mut first = line();
+        while first == "HTTP/1.1 100 Continue" {
+            assert_eq!(line(), "");
+            first = line();
+        }
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no reply: {first:?}"));
         let mut headers = Vec::new();

@@ -220,3 +220,42 @@ fn a_server_that_was_killed_under_load_starts_again_and_answers_the_same() {
     let again = lasting(&["--slots", "2"]);
     assert_eq!(again.complete(json!({"prompt": "b", "max_tokens": 5, "logprobs": 2})), expected);
 }
+
+#[test]
+fn arguments_that_can_not_be_meant_are_refused_before_a_model_is_loaded() {
+    for (args, code, said) in [
+        (vec!["--slots", "100000"], 2, "at most 256"),
+        (vec!["--slots", "999999999999999"], 2, "at most 256"),
+        (vec!["--slots", "-1"], 2, "above 0"),
+        (vec!["--prefix-cache", "999999T"], 3, "--prefix-cache"),
+        (vec!["--alias", ""], 2, "--alias"),
+        (vec!["--read-timeout", "0"], 2, "above 0"),
+        (vec!["--max-queue", "-1"], 2, "from 0 up"),
+    ] {
+        let ended = serve(&model_path(SMOLLM2), &args).output().expect("the binary starts");
+        let stderr = String::from_utf8(ended.stderr).expect("text");
+        assert_eq!(ended.status.code(), Some(code), "{args:?}: {stderr}");
+        assert!(stderr.contains(said), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_log_says_what_is_served_and_how_far_an_answer_came_that_was_given_up() {
+    let server = lasting(&["--slots", "1"]);
+    let mut events = open(&server, &json!({"prompt": "hi", "max_tokens": 90_000}));
+    for _ in 0..3 {
+        events.next().expect("it is being answered");
+    }
+    drop(events);
+    server.wait_until("its slot is free", |server| server.n_busy() == 0);
+    let log = server.stop();
+    let line =
+        |what: &str| log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {log}"));
+    let listening = line("listening");
+    for fact in ["model=\"model\"", "n_ctx=100000", "n_slot=1"] {
+        assert!(listening.contains(fact), "{listening}");
+    }
+    let (_, told) = line("given up").split_once("n_generated=").expect("it says how many");
+    let told = told.split(' ').next().and_then(|n| n.parse::<usize>().ok());
+    assert!(told >= Some(3), "{told:?}");
+}

@@ -86,7 +86,8 @@ fn a_head_that_does_not_come_to_an_end_is_given_up_and_so_is_a_connection_withou
     let server = endless(&["--ctx", "64", "--slots", "1", "--read-timeout", "0.3"]);
     let mut slow = Conversation::open(&server);
     slow.write(b"GET /health HTTP/1.1\r\nHost: loc");
-    assert_eq!(slow.reply().status, 408);
+    let (_, message) = slow.reply().refusal(408);
+    assert!(message.contains("0.3 seconds"), "{message}");
     let silent = Conversation::open(&server);
     assert_eq!(silent.rest(), b"", "nothing was asked");
     server.get("/health").expect(200);

@@ -3,6 +3,7 @@
 mod answers;
 mod bits;
 mod fields;
+mod forms;
 mod guard;
 mod http;
 mod life;
@@ -15,3 +16,4 @@ mod streams;
 #[expect(dead_code, reason = "a part of it is used here")]
 mod tiny;
 mod tools;
+mod wire;

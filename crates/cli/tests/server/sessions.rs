@@ -27,6 +27,8 @@ fn the_smallest_contexts_answer_until_they_are_full_or_refuse() {
             }
             server.get("/health").expect(200);
         }
+        let said = server.stop();
+        assert_eq!(said.contains("no room for an answer"), n_ctx == 1, "{said}");
     }
 }
 

@@ -38,8 +38,6 @@ pub(crate) trait Ints: Simd {
     fn and_i16(self, a: Self::H, b: Self::H) -> Self::H;
     /// `x >> n`, zeros coming in; `n` is below 16.
     fn shr_i16(self, x: Self::H, n: usize) -> Self::H;
-    /// `a * b`, the low half.
-    fn mul_i16(self, a: Self::H, b: Self::H) -> Self::H;
     /// Lanes `2l` and `2l + 1` are `pair`.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "a broadcast takes it from memory")]
     fn splat_pair(self, pair: &[i16; 2]) -> Self::H;
@@ -67,8 +65,9 @@ pub(crate) trait Ints: Simd {
     fn max_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// The largest lane.
     fn fold_max(self, x: Self::I) -> i32;
-    /// The sum of the lanes, wrapping.
-    fn fold_add(self, x: Self::I) -> i32;
+    /// Of the lanes of the first two vectors, and of the last two: the sum of the first two in every four, and of the other two.
+    /// Sums are in the range of i16.
+    fn pair_sums(self, x: [Self::I; 4]) -> [[i16; 2]; 2];
     /// Lane `r` is the sum of the lanes of `rows[r]`, wrapping.
     fn fold_rows(self, rows: [Self::I; 8]) -> Self::I;
     /// Lanes 0 to 7 from `low` and 8 to 15 from `high`, whose values are in the range of i16.

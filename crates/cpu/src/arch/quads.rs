@@ -13,7 +13,8 @@ pub(crate) trait Quads: Ints {
     type S: Copy;
 
     /// Whether [`S`](Self::S) holds the sum of any unit. Otherwise it holds two sums for each row in 16 bits, to which each quad
-    /// adds two products, and it is for the kernel to take them out before they could pass the range.
+    /// adds two products. They wrap, and it is for the kernel to take them out where they are within the range, whatever they
+    /// were on the way there.
     const WIDE_SUMS: bool;
 
     /// Quads as they are stored.
@@ -48,6 +49,10 @@ pub(crate) trait Quads: Ints {
 
     /// No products.
     fn no_products(self) -> Self::S;
+    /// Adds the products of `code` with activations of which `pairs` are the sums: of bytes 0 and 1 of their quads, and of bytes
+    /// 2 and 3.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "a broadcast takes it from memory")]
+    fn add_code(self, sums: Self::S, pairs: &[i16; 2], code: i16) -> Self::S;
     /// Adds the products of each row's codes, 0 to 127, with the signed bytes of `x`.
     fn add_products(self, sums: Self::S, codes: Self::B, x: Self::B) -> Self::S;
     /// The sum of each row.

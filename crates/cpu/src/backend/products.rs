@@ -1,7 +1,8 @@
 //! Products of one normed input with one or several matrices: quantise once, then cut the outputs into bands.
 
+mod bands;
+
 use std::num::NonZero;
-use std::ops::Range;
 
 use muser_ops::{Error, Matrix, Norm, Rows};
 
@@ -11,15 +12,8 @@ use crate::grow::grow;
 use crate::norm::rms_norm;
 use crate::pool::{Disjoint, Pool};
 use crate::product::{Activations, Band, Forms, Scratch, WeightRows, product_float, product_integer};
+use bands::{OutputBand, cut};
 
-/// Bands for each thread: enough that threads of unequal speed end together.
-const BANDS_PER_THREAD: usize = 4;
-
-/// Bytes of weights that are worth a task of their own when there is one token.
-const MIN_BAND_BYTES: usize = 16 * 1024;
-
-/// Rows of a band are a multiple of this, so that threads do not write to the same cache line of an output.
-const BAND_ROWS: usize = 16;
 
 /// Memory that products reuse from call to call. It grows to what the largest call needs.
 pub(super) struct Products {
@@ -37,12 +31,6 @@ struct Worker {
     scratch: Scratch,
     /// A normed row on its way to be quantised.
     row: Vec<f32>,
-}
-
-/// Some rows of one of the matrices.
-struct OutputBand {
-    product: usize,
-    rows: Range<usize>,
 }
 
 /// The inputs of a product as its weights want them.
@@ -123,7 +111,7 @@ impl Products {
         let products = outs
             .map(|(matrix, out)| Ok((matrix, weight_rows(matrix)?, Disjoint::new(out))))
             .collect::<Result<Vec<_>, Error>>()?;
-        cut(&mut self.bands, pool.threads(), n, products.iter().map(|(matrix, ..)| *matrix));
+        cut(&mut self.bands, pool.threads(), n, products.iter().map(|(matrix, ..)| (matrix.rows(), matrix.row_bytes())));
         let inputs = Inputs { quantized: &self.activations, float: if normed { &self.normed } else { x.values() } };
         let bands = &self.bands;
         pool.run_with(&mut self.workers, bands.len(), |index, worker| {
@@ -155,7 +143,7 @@ impl Products {
         let (n, n_ff) = (x.n(), gate.rows());
         grow(&mut self.up, n * n_ff, 0.0);
         // A band stands for the same rows of both matrices.
-        cut(&mut self.bands, pool.threads(), n, [gate]);
+        cut(&mut self.bands, pool.threads(), n, [(gate.rows(), gate.row_bytes())]);
         let (gate, up) = (weight_rows(gate)?, weight_rows(up)?);
         let inputs = Inputs { quantized: &self.activations, float: if normed { &self.normed } else { x.values() } };
         let (gates, ups) = (Disjoint::new(out), Disjoint::new(&mut self.up));
@@ -185,27 +173,5 @@ fn multiply(tier: Tier, weights: WeightRows<'_>, x: Inputs<'_>, out: &mut Band<'
         product_integer(tier, weights, x.quantized, out, scratch);
     } else {
         product_float(tier, weights, x.float, out, scratch);
-    }
-}
-
-/// Cuts the rows of some matrices into bands of about the same size.
-fn cut<'a>(
-    bands: &mut Vec<OutputBand>,
-    threads: usize,
-    n_token: usize,
-    matrices: impl IntoIterator<Item = Matrix<'a>, IntoIter: Clone>,
-) {
-    bands.clear();
-    let matrices = matrices.into_iter();
-    let total: usize = matrices.clone().map(|matrix| matrix.rows() * matrix.row_bytes()).sum();
-    let band_bytes = match threads {
-        1 => usize::MAX,
-        _ => (total / (threads * BANDS_PER_THREAD)).max(MIN_BAND_BYTES / n_token.max(1)),
-    };
-    for (product, matrix) in matrices.enumerate() {
-        let n_row = matrix.rows();
-        let step = (band_bytes / matrix.row_bytes()).clamp(1, n_row).next_multiple_of(BAND_ROWS);
-        let band = |start| OutputBand { product, rows: start..n_row.min(start + step) };
-        bands.extend((0..n_row).step_by(step).map(band));
     }
 }

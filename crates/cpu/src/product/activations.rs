@@ -4,6 +4,7 @@ use muser_quant::activations::n_second;
 use muser_quant::{UNIT_LEN, WeightType, integer_form};
 
 use super::quantize::{QuantizeNarrow, QuantizeWide};
+use crate::arch::quads::Quads;
 use crate::caps::Tier;
 use crate::grow::grow;
 use crate::pool::Disjoint;
@@ -16,14 +17,24 @@ pub(crate) struct NarrowUnit {
     pub scale: f32,
     /// What the minimum of 32 weights is multiplied with.
     pub sum: f32,
-    /// The sums of the first and of the second sixteen integers.
-    pub halves: [i16; 2],
-    /// The unit's place in the row.
-    pub unit: u32,
+    /// The sum of the first two integers of all quads, and of the other two.
+    pub pairs: [i16; 2],
+    /// The same of the last four quads.
+    pub last_pairs: [i16; 2],
 }
 
 impl NarrowUnit {
-    pub(super) const ZERO: Self = Self { q: [[0; 4]; 8], scale: 0.0, sum: 0.0, halves: [0; 2], unit: 0 };
+    pub(super) const ZERO: Self = Self { q: [[0; 4]; 8], scale: 0.0, sum: 0.0, pairs: [0; 2], last_pairs: [0; 2] };
+
+    /// The products of `code` with the first or with the last four quads.
+    #[inline(always)]
+    pub(super) fn half_times<S: Quads>(&self, s: S, half: usize, code: i16) -> S::S {
+        if half == 0 {
+            s.add_code(s.add_code(s.no_products(), &self.pairs, code), &self.last_pairs, -code)
+        } else {
+            s.add_code(s.no_products(), &self.last_pairs, code)
+        }
+    }
 }
 
 /// Thirty-two activations of 16 bits.
@@ -73,6 +84,8 @@ pub struct Activations {
     forms: Forms,
     narrow: Vec<NarrowUnit>, // (n, n_unit)
     second: Vec<NarrowUnit>, // (n, n_second)
+    /// Which unit of its row each second digit belongs to.
+    places: Vec<u32>, // (n, n_second)
     wide: Vec<WideUnit>,     // (n, n_unit)
     /// The bits of each unit's greatest magnitude.
     greatest: Vec<u32>, // (n, n_unit)
@@ -109,6 +122,7 @@ impl Activations {
         if forms.narrow {
             grow(&mut self.narrow, n * n_unit, NarrowUnit::ZERO);
             grow(&mut self.second, n * n_second(n_unit), NarrowUnit::ZERO);
+            grow(&mut self.places, n * n_second(n_unit), 0);
             grow(&mut self.greatest, n * n_unit, 0);
         }
         if forms.wide {
@@ -120,6 +134,7 @@ impl Activations {
             forms,
             narrow: Disjoint::new(&mut self.narrow),
             second: Disjoint::new(&mut self.second),
+            places: Disjoint::new(&mut self.places),
             wide: Disjoint::new(&mut self.wide),
             greatest: Disjoint::new(&mut self.greatest),
         }
@@ -151,11 +166,8 @@ pub(crate) trait ActivationUnit: Sized {
     /// The units of a row. // `(n_unit)`
     fn row(x: &Activations, row: usize) -> &[Self];
 
-    /// The second digits of a row, ascending; none for a form without them. // `(n_second)`
-    fn second(x: &Activations, row: usize) -> &[Self];
-
-    /// The unit's place in the row; of no meaning for a form without second digits.
-    fn unit(&self) -> usize;
+    /// The second digits of a row and the units that they belong to, ascending; none for a form without them. // `(n_second)`
+    fn second(x: &Activations, row: usize) -> (&[u32], &[Self]);
 }
 
 impl ActivationUnit for NarrowUnit {
@@ -165,14 +177,9 @@ impl ActivationUnit for NarrowUnit {
     }
 
     #[inline(always)]
-    fn second(x: &Activations, row: usize) -> &[Self] {
+    fn second(x: &Activations, row: usize) -> (&[u32], &[Self]) {
         let n = n_second(x.n_unit());
-        &x.second[row * n..][..n]
-    }
-
-    #[inline(always)]
-    fn unit(&self) -> usize {
-        self.unit as usize
+        (&x.places[row * n..][..n], &x.second[row * n..][..n])
     }
 }
 
@@ -183,13 +190,8 @@ impl ActivationUnit for WideUnit {
     }
 
     #[inline(always)]
-    fn second(_: &Activations, _: usize) -> &[Self] {
-        &[]
-    }
-
-    #[inline(always)]
-    fn unit(&self) -> usize {
-        0
+    fn second(_: &Activations, _: usize) -> (&[u32], &[Self]) {
+        (&[], &[])
     }
 }
 
@@ -200,6 +202,7 @@ pub struct ActivationRows<'a> {
     forms: Forms,
     narrow: Disjoint<'a, NarrowUnit>,
     second: Disjoint<'a, NarrowUnit>,
+    places: Disjoint<'a, u32>,
     wide: Disjoint<'a, WideUnit>,
     greatest: Disjoint<'a, u32>,
 }
@@ -222,10 +225,12 @@ impl ActivationRows<'_> {
             // SAFETY: the ranges of different rows do not meet, and the caller promises that this row is not in use.
             let narrow = unsafe { self.narrow.slice(units.clone()) };
             // SAFETY: as above.
-            let second = unsafe { self.second.slice(seconds) };
+            let second = unsafe { self.second.slice(seconds.clone()) };
+            // SAFETY: as above.
+            let places = unsafe { self.places.slice(seconds) };
             // SAFETY: as above.
             let greatest = unsafe { self.greatest.slice(units.clone()) };
-            tier.run(QuantizeNarrow { x, narrow, second, greatest });
+            tier.run(QuantizeNarrow { x, narrow, second, places, greatest });
         }
         if self.forms.wide {
             // SAFETY: as above.

@@ -18,6 +18,7 @@ pub(super) struct QuantizeNarrow<'a> {
     pub x: &'a [Values],
     pub narrow: &'a mut [NarrowUnit], // (n_unit)
     pub second: &'a mut [NarrowUnit], // (n_second)
+    pub places: &'a mut [u32],        // (n_second)
     pub greatest: &'a mut [u32],      // (n_unit)
 }
 
@@ -26,30 +27,27 @@ impl Kernel for QuantizeNarrow<'_> {
 
     #[inline(always)]
     fn run<S: Quads>(self, s: S) {
-        for (place, (x, (unit, greatest))) in
-            self.x.iter().zip(self.narrow.iter_mut().zip(&mut *self.greatest)).enumerate()
-        {
+        for (x, (unit, greatest)) in self.x.iter().zip(self.narrow.iter_mut().zip(&mut *self.greatest)) {
             *greatest = greatest_magnitude(s, x);
             let (scale, inv) = step(*greatest, f32::from(MAX_NARROW));
-            let sums = quantize(s, x, inv, &mut unit.q);
-            unit.halves = sums.map(|sum| sum as i16);
+            let sum = quantize(s, x, inv, unit);
             unit.scale = scale;
-            unit.sum = scale * (sums[0] + sums[1]) as f32;
-            unit.unit = place as u32;
+            unit.sum = scale * f32::from(sum);
         }
         let mut chosen = Chosen::new(self.greatest, self.second.len());
-        let mut second = self.second.iter_mut();
+        let mut second = self.second.iter_mut().zip(self.places);
         for (place, &greatest) in self.greatest.iter().enumerate() {
             if !chosen.takes(greatest) {
                 continue;
             }
-            let (Some(to), x, first) = (second.next(), &self.x[place], &mut self.narrow[place]) else { break };
+            let (Some((to, to_place)), x, first) = (second.next(), &self.x[place], &mut self.narrow[place]) else {
+                break;
+            };
             let (_, inv) = step(greatest, f32::from(MAX_NARROW));
-            let sums = quantize_rest(s, x, first, inv, &mut to.q);
-            to.halves = sums.map(|sum| sum as i16);
+            let sum = quantize_rest(s, x, first.scale, inv, to);
             to.scale = first.scale / SECOND_STEPS;
-            to.unit = place as u32;
-            first.sum = to.scale.mul_add((sums[0] + sums[1]) as f32, first.sum);
+            *to_place = place as u32;
+            first.sum = to.scale.mul_add(f32::from(sum), first.sum);
         }
     }
 }
@@ -148,44 +146,47 @@ fn step(greatest: u32, max: f32) -> (f32, f32) {
     }
 }
 
-/// Writes the integers of a unit and returns the sums of its halves.
+/// Writes the integers of a unit and returns their sum.
 #[inline(always)]
-fn quantize<S: Ints>(s: S, x: &Values, inv: f32, q: &mut [[i8; 4]; 8]) -> [i32; 2] {
+fn quantize<S: Ints>(s: S, x: &Values, inv: f32, to: &mut NarrowUnit) -> i16 {
     if inv == 0.0 {
         // Not by multiplying: an infinite value times zero is not a number.
-        *q = NarrowUnit::ZERO.q;
-        return [0; 2];
+        *to = NarrowUnit::ZERO;
+        return 0;
     }
     let inv = s.splat(inv);
     let mut integers = [s.splat_int(0); 4];
     for (integers, x) in integers.iter_mut().zip(x.as_chunks().0) {
         *integers = s.round(s.mul(s.load(x), inv));
     }
-    store(s, integers, q)
+    store(s, integers, to)
 }
 
-/// Writes the second digit of a unit and returns the sums of its halves.
+/// Writes the second digit of a unit whose first has this scale, and returns the sum of its integers.
 #[inline(always)]
-fn quantize_rest<S: Ints>(s: S, x: &Values, first: &NarrowUnit, inv: f32, q: &mut [[i8; 4]; 8]) -> [i32; 2] {
+fn quantize_rest<S: Ints>(s: S, x: &Values, scale: f32, inv: f32, to: &mut NarrowUnit) -> i16 {
     if inv == 0.0 {
-        *q = NarrowUnit::ZERO.q;
-        return [0; 2];
+        *to = NarrowUnit::ZERO;
+        return 0;
     }
-    let (minus_scale, inv, inv2) = (s.splat(-first.scale), s.splat(inv), s.splat(inv * SECOND_STEPS));
+    let (minus_scale, inv, inv2) = (s.splat(-scale), s.splat(inv), s.splat(inv * SECOND_STEPS));
     let mut integers = [s.splat_int(0); 4];
     for (integers, x) in integers.iter_mut().zip(x.as_chunks().0) {
         let x = s.load(x);
         let digit = s.to_f32(s.round(s.mul(x, inv)));
         *integers = s.round(s.mul(s.fma(digit, minus_scale, x), inv2));
     }
-    store(s, integers, q)
+    store(s, integers, to)
 }
 
+/// Writes integers and their sums, and returns the sum of all.
 #[inline(always)]
-fn store<S: Ints>(s: S, integers: [S::I; 4], q: &mut [[i8; 4]; 8]) -> [i32; 2] {
-    if let Some(q) = q.as_flattened_mut().first_chunk_mut() {
+fn store<S: Ints>(s: S, integers: [S::I; 4], to: &mut NarrowUnit) -> i16 {
+    if let Some(q) = to.q.as_flattened_mut().first_chunk_mut() {
         s.store_i8(integers, q);
     }
-    let [a, b, c, d] = integers;
-    [s.fold_add(s.add_int(a, b)), s.fold_add(s.add_int(c, d))]
+    let [first, last] = s.pair_sums(integers);
+    to.pairs = [first[0] + last[0], first[1] + last[1]];
+    to.last_pairs = last;
+    to.pairs[0] + to.pairs[1]
 }

@@ -51,7 +51,7 @@ impl<F: Format> Stream<'_, '_, F> {
             rows[r] = &self.weights[(row + r).min(n_row - 1) * n_block..][..n_block];
         }
         let mut x = X::<F>::row(self.x, self.token).iter();
-        let mut second = X::<F>::second(self.x, self.token);
+        let (mut places, mut digits) = X::<F>::second(self.x, self.token);
         let mut acc: Sums<S, 1, 1> = [[s.splat(0.0)]];
         let mut acc2 = acc;
         let mut place = 0;
@@ -66,11 +66,11 @@ impl<F: Format> Stream<'_, '_, F> {
                 F::unpack(s, blocks, &head, c, units.as_mut());
                 for (unit, x) in units.as_ref().iter().zip(&mut x) {
                     F::Unit::add::<S, true, false, 1, 1>(s, &[[unit]], &[x], &mut acc);
-                    if let Some((digit, rest)) = second.split_first()
-                        && digit.unit() == place
+                    if let (Some((&next, later)), Some((digit, rest))) = (places.split_first(), digits.split_first())
+                        && next == place
                     {
                         F::Unit::add::<S, false, false, 1, 1>(s, &[[unit]], &[digit], &mut acc2);
-                        second = rest;
+                        (places, digits) = (later, rest);
                     }
                     place += 1;
                 }
@@ -79,7 +79,11 @@ impl<F: Format> Stream<'_, '_, F> {
         let mut y = [0.0; ROWS];
         s.store(s.add(acc[0][0], acc2[0][0]), &mut y);
         let out = &mut self.out.token(self.token)[row..n_row.min(row + ROWS)];
-        out.copy_from_slice(&y[..out.len()]);
+        // Eight rows need no call to be copied.
+        match <&mut [f32; ROWS]>::try_from(&mut *out) {
+            Ok(out) => *out = y,
+            Err(_) => out.copy_from_slice(&y[..out.len()]),
+        }
     }
 }
 

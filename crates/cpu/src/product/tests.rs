@@ -262,6 +262,12 @@ fn same(found: f32, expected: f32) -> bool {
     found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan()
 }
 
+/// The sum of the first two of every four integers, and of the other two.
+fn pair_sums(q: &[i8]) -> [i16; 2] {
+    let quads = q.as_chunks::<4>().0;
+    [0, 2].map(|i| quads.iter().map(|quad| i16::from(quad[i]) + i16::from(quad[i + 1])).sum())
+}
+
 #[track_caller]
 fn assert_row_of_the_oracle(tier: Tier, acts: &Activations, row: usize, x: &[f32]) {
     let name = tier.name();
@@ -270,18 +276,15 @@ fn assert_row_of_the_oracle(tier: Tier, acts: &Activations, row: usize, x: &[f32
     assert_eq!(narrow.len(), expected.narrow().len());
     for (place, (found, expected)) in narrow.iter().zip(expected.narrow()).enumerate() {
         assert_eq!(found.q.as_flattened(), expected.q, "{name} row {row}, unit {place}");
-        let sum = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum::<i16>();
-        assert_eq!(found.halves, [sum(&expected.q[..16]), sum(&expected.q[16..])]);
-        assert_eq!(found.unit(), place);
+        assert_eq!([found.pairs, found.last_pairs], [pair_sums(&expected.q), pair_sums(&expected.q[16..])]);
         assert!(same(found.scale, expected.scale) && same(found.sum, expected.sum), "{name} row {row}, unit {place}");
     }
-    let second = NarrowUnit::second(acts, row);
-    assert_eq!(second.len(), n_second(narrow.len()));
-    for (found, expected) in second.iter().zip(expected.second()) {
-        assert_eq!((found.unit(), found.q.as_flattened()), (expected.unit, &expected.q[..]), "{name} row {row}");
-        let sum = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum::<i16>();
-        assert_eq!(found.halves, [sum(&expected.q[..16]), sum(&expected.q[16..])]);
-        assert!(same(found.scale, expected.scale), "{name} row {row}, unit {}", found.unit());
+    let (places, second) = NarrowUnit::second(acts, row);
+    assert_eq!([places.len(), second.len()], [n_second(narrow.len()); 2]);
+    for ((&place, found), expected) in places.iter().zip(second).zip(expected.second()) {
+        assert_eq!((place as usize, found.q.as_flattened()), (expected.unit, &expected.q[..]), "{name} row {row}");
+        assert_eq!([found.pairs, found.last_pairs], [pair_sums(&expected.q), pair_sums(&expected.q[16..])]);
+        assert!(same(found.scale, expected.scale), "{name} row {row}, unit {place}");
     }
     for (found, expected) in WideUnit::row(acts, row).iter().zip(expected.wide()) {
         assert_eq!(found.q.as_flattened(), expected.q, "{name} row {row}");

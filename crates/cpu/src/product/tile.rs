@@ -134,10 +134,12 @@ impl<U: Multiply, const R: usize> Tile<'_, '_, U, R> {
         // Each activation row has its digits elsewhere, so rows would share nothing.
         let mut acc2 = [[[s.splat(0.0); 1]; R]; T];
         for t in 0..T {
-            for digit in U::X::second(self.x, token + t) {
-                let mut w = [&tile[0][digit.unit()]; R];
+            let (places, digits) = U::X::second(self.x, token + t);
+            for (&place, digit) in places.iter().zip(digits) {
+                let place = place as usize;
+                let mut w = [&tile[0][place]; R];
                 for r in 1..R {
-                    w[r] = &tile[r][digit.unit()];
+                    w[r] = &tile[r][place];
                 }
                 U::add::<S, false, false, R, 1>(s, &[w], &[digit], &mut acc2[t]);
             }
@@ -149,7 +151,11 @@ impl<U: Multiply, const R: usize> Tile<'_, '_, U, R> {
                 s.store(s.add(acc[r][t], acc2[t][r][0]), &mut y[r]);
             }
             let out = &mut self.out.token(token + t)[self.row..end];
-            out.copy_from_slice(&y.as_flattened()[..out.len()]);
+            // A whole tile has a length that the compiler knows, and so needs no call.
+            match <&mut [[f32; LANES]; R]>::try_from(out.as_chunks_mut().0) {
+                Ok(out) => *out = y,
+                Err(_) => out.copy_from_slice(&y.as_flattened()[..out.len()]),
+            }
         }
         T
     }

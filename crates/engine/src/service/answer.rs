@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muser_text::{DecodeOptions, Detokenizer, Tokenizer};
 
 use super::stop::StopMatcher;
-use super::{Constraint, GenerateOptions, TokenLogprobs};
+use super::{Constraint, ConstraintError, GenerateOptions, TokenLogprobs};
 use crate::logits::first_not_finite;
 use crate::sampler::{Sampler, log_softmax_of_and_top};
 use crate::{Error, Finish};
@@ -91,7 +91,8 @@ impl Answer {
             raw.clear();
             raw.extend_from_slice(logits);
         }
-        self.restrict(logits)?;
+        let Self { logit_bias, ignore_eos, constraint, tokenizer, .. } = self;
+        restrict(logits, logit_bias, *ignore_eos, constraint.as_deref_mut(), tokenizer)?;
         let id = self.sampler.sample(logits)?;
         if self.tokenizer.is_end_of_generation(id) && !self.ignore_eos {
             return Ok(Chosen::End(Finish::Stop));
@@ -118,31 +119,6 @@ impl Answer {
         Ok(Chosen::Token { id, text, logprob, finish })
     }
 
-    /// Excludes what the request excludes.
-    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), Error> {
-        for &(id, bias) in &self.logit_bias {
-            let logit = &mut logits[id as usize];
-            *logit = if bias <= EXCLUDED { f32::NEG_INFINITY } else { *logit + bias };
-        }
-        let forced = self.logit_bias.iter().filter(|(_, bias)| *bias >= FORCED);
-        let forced: Vec<(usize, f32)> = forced.map(|&(id, _)| (id as usize, logits[id as usize])).collect();
-        if !forced.is_empty() {
-            logits.fill(f32::NEG_INFINITY);
-            forced.into_iter().for_each(|(id, logit)| logits[id] = logit);
-        }
-        if self.ignore_eos {
-            for &id in self.tokenizer.end_of_generation_ids() {
-                if let Some(logit) = logits.get_mut(id as usize) {
-                    *logit = f32::NEG_INFINITY;
-                }
-            }
-        }
-        match &mut self.constraint {
-            Some(constraint) => Ok(constraint.mask(logits)?),
-            None => Ok(()),
-        }
-    }
-
     /// Ends the text. Returns what was held back, and why the answer ends after all: a stop text may lie in it.
     pub(super) fn finish(&mut self, finish: Finish) -> (String, Finish) {
         if matches!(finish, Finish::StopString(_)) {
@@ -156,4 +132,46 @@ impl Answer {
         }
         (text, stopped.map_or(finish, Finish::StopString))
     }
+}
+
+impl GenerateOptions {
+    /// Whether any token can be the first of an answer: whether bias and constraint, and the tokens that may not end it, leave
+    /// one.
+    ///
+    /// # Errors
+    /// The constraint can't begin.
+    pub fn can_begin(&mut self, tokenizer: &Tokenizer) -> Result<bool, ConstraintError> {
+        let mut logits = vec![0.0; tokenizer.n_vocab()];
+        let constraint = self.constraint.as_deref_mut();
+        restrict(&mut logits, &self.logit_bias, self.ignore_eos, constraint, tokenizer)?;
+        Ok(logits.iter().any(|logit| *logit > f32::NEG_INFINITY))
+    }
+}
+
+/// Excludes what a request excludes of the logits, `(n_vocab)`.
+fn restrict<'a>(
+    logits: &mut [f32],
+    logit_bias: &[(u32, f32)],
+    ignore_eos: bool,
+    constraint: Option<&mut (dyn Constraint + 'a)>,
+    tokenizer: &Tokenizer,
+) -> Result<(), ConstraintError> {
+    for &(id, bias) in logit_bias {
+        let logit = &mut logits[id as usize];
+        *logit = if bias <= EXCLUDED { f32::NEG_INFINITY } else { *logit + bias };
+    }
+    let forced = logit_bias.iter().filter(|(_, bias)| *bias >= FORCED);
+    let forced: Vec<(usize, f32)> = forced.map(|&(id, _)| (id as usize, logits[id as usize])).collect();
+    if !forced.is_empty() {
+        logits.fill(f32::NEG_INFINITY);
+        forced.into_iter().for_each(|(id, logit)| logits[id] = logit);
+    }
+    if ignore_eos {
+        for &id in tokenizer.end_of_generation_ids() {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+    constraint.map_or(Ok(()), |constraint| constraint.mask(logits))
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::now;
 use crate::app::App;
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::messages;
 use crate::reply::{ApiError, ApiResult};
 use crate::tools::ToolUse;
@@ -27,6 +28,7 @@ impl Conversation {
     /// # Errors
     /// What of them is missing, unknown or of the wrong type.
     pub fn take(app: &App, fields: &mut Fields, unknown: &mut Unknown) -> ApiResult<Self> {
+        foreign::refuse(fields, foreign::TEMPLATE)?;
         let messages = messages::take(fields, unknown)?;
         let tools = ToolUse::take(fields, unknown)?;
         let path = fields.path("chat_template_kwargs");

@@ -19,18 +19,30 @@ impl GrammarConstraint {
         Self { matcher: Matcher::new(Ok(parser)) }
     }
 
+    /// Finds what may be the first of `n_vocab` tokens, and keeps nothing of it.
+    ///
+    /// # Errors
+    /// Nothing may be, or finding it takes too many steps.
+    pub fn begin(&mut self, n_vocab: usize) -> Result<(), GrammarError> {
+        self.restrict(&mut vec![0.0; n_vocab])
+    }
+
     /// The same grammar at the same place for another answer; they share nothing.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { matcher: self.matcher.deep_clone() }
     }
+
+    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
+        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| GrammarError::step(&error))?;
+        mask(&allowed, logits);
+        Ok(())
+    }
 }
 
 impl Constraint for GrammarConstraint {
     fn mask(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
-        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| GrammarError::step(&error))?;
-        mask(&allowed, logits);
-        Ok(())
+        Ok(self.restrict(logits)?)
     }
 
     fn accept(&mut self, id: u32) -> Result<(), ConstraintError> {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::numbers;
+use super::rewrite::resolve;
 
 /// Most `pattern` and `patternProperties` of a schema.
 const MAX_PATTERNS: usize = 64;
@@ -21,7 +22,7 @@ const MAX_OBJECTS: usize = 2000;
 /// Most combinations of alternatives.
 const MAX_COMBINATIONS: usize = 1000;
 
-/// Refuses a schema that would take too long. Recurses along chains of references, so it needs a large stack.
+/// Refuses a schema, in the compiler's words, that would take too long. Recurses along chains of references, so it needs a large stack.
 ///
 /// # Errors
 ///
@@ -113,7 +114,7 @@ impl<'a> Cost<'a> {
             return width;
         }
         self.widths.insert(to, 1);
-        let target = to.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let target = resolve(self.root, to);
         let width = target.map_or(1, |target| self.width(target));
         self.widths.insert(to, width);
         width

@@ -1,16 +1,15 @@
 //! The compiler of grammars for one vocabulary.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Logger, ParserFactory};
-use muser_engine::service::Constraint as _;
 use muser_text::Tokenizer;
 
-use super::cost;
-use super::{Grammar, GrammarConstraint, GrammarError};
+use super::workers::Workers;
+use super::{Grammar, GrammarConstraint, GrammarError, cost, endless};
 
 /// Memory for each token of the vocabulary, of what is built of it for the first answer that is held to a form. It took 278
 /// bytes a token of 262,144 tokens, and 303 of 49,152.
@@ -26,6 +25,10 @@ const STRING_SLICE: &str = r#"[^"\\\x00-\x1F\x7F]+"#;
 /// Stack of the thread that reads a schema. It recurses once for each link in a chain of references; the longest chain that
 /// fits a schema takes a tenth of this. Untouched pages of a stack take no memory.
 const STACK_BYTES: usize = 128 << 20;
+/// How long one grammar may be compiled: ten times what any takes that the limits on schemas let through, as far as is known.
+const MAX_COMPILING: Duration = Duration::from_secs(10);
+/// How many that took longer may still be at it. Each takes a processor for as long as it lasts.
+const MAX_LATE: usize = 2;
 
 /// Limits for one grammar. Below them, compiling takes some tenths of a second at worst, a token some twenty milliseconds, and the
 /// tables of an answer some tens of megabytes.
@@ -43,46 +46,56 @@ fn limits() -> ParserLimits {
 ///
 /// What that needs of the vocabulary, a trie of all tokens, is built when the first grammar is compiled.
 pub struct Grammars {
+    compiler: Arc<Compiler>,
+    /// One compilation at a time, which bounds what requests can take at once.
+    workers: Workers,
+}
+
+struct Compiler {
     tokenizer: Arc<Tokenizer>,
     factory: OnceLock<Result<ParserFactory, GrammarError>>,
-    /// One compilation at a time, which bounds what requests can take at once.
-    compiling: Mutex<()>,
 }
 
 impl Grammars {
     /// A compiler that has done nothing yet.
     pub fn new(tokenizer: Arc<Tokenizer>) -> Self {
-        Self { tokenizer, factory: OnceLock::new(), compiling: Mutex::new(()) }
+        let compiler = Arc::new(Compiler { tokenizer, factory: OnceLock::new() });
+        Self { compiler, workers: Workers::new(MAX_COMPILING, MAX_LATE, STACK_BYTES) }
     }
 
     /// Compiles a grammar. Blocks for some milliseconds, and for the trie if it is the first.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::Refused`] for what the compiler can't do, and the errors of building the trie.
+    /// [`GrammarError::Refused`] for what the compiler can't do, [`GrammarError::TooSlow`] for what it does not do in time,
+    /// [`GrammarError::Busy`] where too many others are not done, and the errors of building the trie.
     pub fn compile(&self, grammar: &Grammar) -> Result<GrammarConstraint, GrammarError> {
-        let _one = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
-        let factory = self.factory.get_or_init(|| factory(&self.tokenizer)).as_ref().map_err(Clone::clone)?;
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().name("grammar".to_owned()).stack_size(STACK_BYTES);
-            let thread = thread.spawn_scoped(scope, || self.compile_with(factory, grammar));
-            let thread = thread.map_err(|error| GrammarError::Thread(error.to_string()))?;
-            thread.join().unwrap_or_else(|_| Err(GrammarError::refused(&"panic")))
-        })
+        self.compiler.factory()?;
+        let (compiler, key, grammar) = (Arc::clone(&self.compiler), grammar.text(), grammar.clone());
+        self.workers.run(key, move || compiler.compile(&grammar)).unwrap_or_else(|undone| Err(undone.into()))
+    }
+}
+
+impl Compiler {
+    fn factory(&self) -> Result<&ParserFactory, GrammarError> {
+        self.factory.get_or_init(|| factory(&self.tokenizer)).as_ref().map_err(Clone::clone)
     }
 
-    fn compile_with(&self, factory: &ParserFactory, grammar: &Grammar) -> Result<GrammarConstraint, GrammarError> {
+    fn compile(&self, grammar: &Grammar) -> Result<GrammarConstraint, GrammarError> {
         for schema in grammar.schemas() {
-            cost::check(schema.value()).map_err(GrammarError::Refused)?;
+            cost::check(schema.compiled()).map_err(GrammarError::Refused)?;
+            endless::check(schema.compiled()).map_err(GrammarError::Refused)?;
         }
         let grammar = GrammarInit::Serialized(TopLevelGrammar::from_lark(grammar.text().to_owned()));
         let capabilities = InferenceCapabilities::default();
-        let parser = factory.create_parser_from_init_ext(grammar, Logger::new(0, 0), capabilities, limits());
+        let parser = self.factory()?.create_parser_from_init_ext(grammar, Logger::new(0, 0), capabilities, limits());
         let parser = parser.map_err(|error| GrammarError::refused(&error))?;
         let mut constraint = GrammarConstraint::new(parser);
         // Some grammars that nothing satisfies are found only where something should follow.
-        let first = constraint.mask(&mut vec![0.0; self.tokenizer.n_vocab()]);
-        first.map_err(|_| GrammarError::Refused("nothing satisfies the schema".to_owned()))?;
+        constraint.begin(self.tokenizer.n_vocab()).map_err(|error| match error {
+            GrammarError::TooComplex => error,
+            _ => GrammarError::Refused("nothing satisfies the schema".to_owned()),
+        })?;
         Ok(constraint)
     }
 }

@@ -40,6 +40,9 @@ fn check_exact(keyword: &str, value: &Value) -> Result<(), String> {
 }
 
 fn check_multiple(number: &Number) -> Result<(), String> {
+    if number.as_f64().is_none_or(|number| number <= 0.0) {
+        return Err(format!("multipleOf is {number}; expected a number above 0"));
+    }
     let text = number.to_string();
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();

@@ -2,6 +2,7 @@
 
 use super::JsonSchema;
 use crate::fields::{Fields, Unknown};
+use crate::foreign;
 use crate::reply::{ApiError, ApiResult};
 
 /// Where a schema for the answer stands in a request.
@@ -37,6 +38,7 @@ impl ResponseFormat {
             }
             _ => return Err(ApiError::out_of_range(fields.path("type"), &kind, EXPECTED)),
         };
+        foreign::refuse(&mut fields, foreign::FORMATS)?;
         fields.finish(unknown);
         Ok(format)
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::rewrite;
 use crate::reply::{ApiError, ApiResult};
 
 /// Longest schema, written without spaces: several times the longest in use.
@@ -16,7 +17,10 @@ const OPTIONS_KEY: &str = "x-guidance";
 
 /// A schema of a size that can be compiled. Whether it can be is up to the compiler.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JsonSchema(Value);
+pub struct JsonSchema {
+    given: Value,
+    compiled: Value,
+}
 
 impl JsonSchema {
     /// Checks what can be checked before compiling; the schema stands at `param`.
@@ -36,7 +40,11 @@ impl JsonSchema {
                 format!("`{param}` takes {size_bytes} bytes without spaces; expected at most {MAX_SCHEMA_BYTES}");
             return Err(ApiError::invalid(param, message));
         }
-        Ok(Self(schema))
+        Ok(Self::of(schema))
+    }
+
+    fn of(given: Value) -> Self {
+        Self { compiled: rewrite::compiled(&given), given }
     }
 
     /// The schema of a function's arguments, which are an object. Absent, there are none.
@@ -45,30 +53,35 @@ impl JsonSchema {
     /// As [`new`](Self::new), or it is not of an object.
     pub fn of_arguments(param: &str, schema: Option<Value>) -> ApiResult<Self> {
         let Some(schema) = schema else {
-            return Ok(Self(json!({"type": "object", "properties": {}, "additionalProperties": false})));
+            return Ok(Self::of(json!({"type": "object", "properties": {}, "additionalProperties": false})));
         };
-        let Self(mut schema) = Self::new(param, schema)?;
+        let Self { given: mut schema, .. } = Self::new(param, schema)?;
         match schema.get("type") {
             None => schema["type"] = json!("object"),
             Some(ty) if ty == "object" => {}
             Some(ty) => return Err(ApiError::out_of_range(format!("{param}.type"), ty, "\"object\"")),
         }
-        Ok(Self(schema))
+        Ok(Self::of(schema))
     }
 
     /// Any JSON object.
     pub fn any_object() -> Self {
-        Self(json!({"type": "object"}))
+        Self::of(json!({"type": "object"}))
     }
 
     /// The schema as the request gave it.
     pub fn value(&self) -> &Value {
-        &self.0
+        &self.given
     }
 
-    /// The schema in the compiler's own form, with its options.
+    /// The schema in the compiler's words.
+    pub fn compiled(&self) -> &Value {
+        &self.compiled
+    }
+
+    /// The schema as the compiler reads it, with its options.
     pub fn compiler_text(&self) -> String {
-        let mut fields: Map<String, Value> = self.0.as_object().cloned().unwrap_or_default();
+        let mut fields: Map<String, Value> = self.compiled.as_object().cloned().unwrap_or_default();
         fields.insert(OPTIONS_KEY.to_owned(), json!({"whitespace_pattern": WHITESPACE}));
         Value::Object(fields).to_string()
     }

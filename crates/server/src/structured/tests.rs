@@ -38,6 +38,9 @@ fn schemas() -> Vec<Value> {
             {"type": "object", "properties": {"a": {"type": "string", "minLength": 1, "maxLength": 3}}, "required": ["a"]},
             {"type": "object", "properties": {"b": {"type": "boolean"}}, "required": ["b"]},
         ], "additionalProperties": true, "maxProperties": 2}),
+        json!({"oneOf": [{"const": 1}, {"enum": [2.5, "a"]}, {"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}),
+        json!({"type": "array", "items": {"type": "number", "multipleOf": 0.1, "minimum": 0.25, "maximum": 0.35}, "maxItems": 2}),
+        json!({"type": "number", "multipleOf": 0.05, "exclusiveMinimum": -0.2, "maximum": 1.32}),
     ]
 }
 
@@ -159,7 +162,7 @@ fn spaces_between_parts_come_to_an_end() {
 fn a_schema_that_is_not_supported_is_refused_with_what_it_asks_for() {
     let grammars = Grammars::new(tokenizer(model::SMOLLM2));
     for (schema, expected) in [
-        (json!({"if": {"type": "object"}}), "if"),
+        (json!({"if": {"type": "object"}}), "keywords that are not supported: [\"if\"]"),
         (json!({"uniqueItems": true, "type": "array"}), "uniqueItems"),
         (json!({"type": "strin"}), "strin"),
         (json!({"type": "string", "pattern": "(?=a)b"}), "look-around"),
@@ -170,12 +173,53 @@ fn a_schema_that_is_not_supported_is_refused_with_what_it_asks_for() {
         (json!({"properties": "é".repeat(60)}), "properties"),
         (json!({"type": "object", "properties": {"a": false}, "required": ["a"]}), "'a' is unsatisfiable"),
         (json!({"$ref": "#"}), "nothing satisfies"),
-        (json!({"type": "string", "pattern": "^a$", "minLength": 3}), "empty"),
+        (json!({"type": "array", "items": {"$ref": "#"}, "minItems": 1}), "without an end"),
+        (json!({"oneOf": [{"const": 1}, {"const": 1.0}]}), "oneOf"),
+        (json!({"type": "number", "multipleOf": 0.1, "minimum": 0.31, "maximum": 0.39}), "multiple"),
+        (json!({"type": "string", "pattern": "^a$", "minLength": 3}), "nothing satisfies the pattern"),
+        (json!({"type": "number", "multipleOf": 0}), "above 0"),
+        (json!({"type": "number", "multipleOf": -1}), "above 0"),
+        (json!({"type": "number", "multipleOf": 0.07}), "digits"),
+        (json!({"type": "number", "minimum": "a"}), "expected a number for 'minimum'"),
+        (json!({"type": "string", "pattern": "\\bfoo"}), "look-around"),
+        (json!({"enum": []}), "nothing satisfies"),
     ] {
         let refused = grammars.compile(&grammar(&schema));
         let Err(GrammarError::Refused(message)) = refused else { panic!("{schema} is not refused: {refused:?}") };
         assert!(message.contains(expected), "{schema}: {message:?} does not say {expected:?}");
-        assert!(message.len() < 400 && !message.contains('\n') && !message.contains("panic"), "{message:?}");
+        assert!(message.len() < 400 && !message.contains('\n'), "{message:?}");
+        for word in ["panic", "f64", "fuel", "limits.", "Regex", "lark", "coerce"] {
+            assert!(!message.contains(word), "the compiler's own words: {message:?}");
+        }
+    }
+}
+
+#[test]
+fn every_multiple_between_its_bounds_can_be_said() {
+    let tokenizer = tokenizer(model::SMOLLM2);
+    let grammars = Grammars::new(tokenizer.clone());
+    let can_be_said = |schema: &Value, text: &str| {
+        let mut constraint = grammars.compile(&grammar(schema)).unwrap();
+        let ids = tokenizer.encode(text, Special::Plain, Affixes::None);
+        let is_followed = ids
+            .into_iter()
+            .all(|id| allowed(&mut constraint, tokenizer.n_vocab()).contains(&id) && constraint.accept(id).is_ok());
+        let end = tokenizer.end_of_generation_ids()[0];
+        is_followed && (constraint.is_finished() || allowed(&mut constraint, tokenizer.n_vocab()).contains(&end))
+    };
+    let schema = |step: f64, least: f64, most: f64| json!({"type": "number", "multipleOf": step, "minimum": least, "maximum": most});
+    for (schema, said, unsaid) in [
+        (schema(0.1, 0.25, 0.35), vec!["0.3"], vec!["0.2", "0.4", "0.25", "0.35"]),
+        (schema(0.5, -0.75, 0.75), vec!["-0.5", "0", "0.5"], vec!["-0.75", "1", "0.75"]),
+        (schema(0.05, 0.25, 0.35), vec!["0.25", "0.35"], vec!["0.2", "0.4", "0.33"]),
+        (schema(3.0, 4.5, 9.5), vec!["6", "9"], vec!["3", "12", "5"]),
+    ] {
+        for text in said {
+            assert!(can_be_said(&schema, text), "{text} is of {schema}");
+        }
+        for text in unsaid {
+            assert!(!can_be_said(&schema, text), "{text} is not of {schema}");
+        }
     }
 }
 
@@ -260,6 +304,7 @@ fn the_response_format_is_read_or_refused_by_field() {
         (json!({"type": "grammar"}), "response_format.type"),
         (json!({}), "response_format.type"),
         (json!({"type": "json_schema"}), "response_format.json_schema"),
+        (json!({"type": "json_object", "schema": {}}), "response_format.schema"),
         (schema(json!({"schema": {}})), "response_format.json_schema.name"),
         (schema(json!({"name": "a b", "schema": {}})), "response_format.json_schema.name"),
         (schema(json!({"name": "x"})), "response_format.json_schema.schema"),
@@ -269,4 +314,25 @@ fn the_response_format_is_read_or_refused_by_field() {
     ] {
         assert_eq!(take(format).unwrap_err().param.as_deref(), Some(param));
     }
+}
+
+#[test]
+fn a_pattern_that_passes_the_limits_in_mid_answer_says_so() {
+    let tokenizer = tokenizer(model::SMOLLM2);
+    let schema = json!({"type": "string", "pattern": "^[a-z]*[aeiou][a-z]{900}$"});
+    let mut constraint = Grammars::new(tokenizer.clone()).compile(&grammar(&schema)).unwrap();
+    let mut random = Random(1);
+    constraint.accept(tokenizer.encode("\"", Special::Plain, Affixes::None)[0]).unwrap();
+    let failed = (0..2000).find_map(|_| {
+        let mut logits = vec![0.0; tokenizer.n_vocab()];
+        if let Err(error) = constraint.mask(&mut logits) {
+            return Some(error);
+        }
+        let is_text = |id: &u32| tokenizer.token_bytes(*id).unwrap().iter().all(u8::is_ascii_lowercase);
+        let allowed = (0..tokenizer.n_vocab() as u32).filter(|&id| logits[id as usize] == 0.0);
+        let allowed: Vec<u32> = allowed.filter(is_text).collect();
+        constraint.accept(allowed[random.below(allowed.len())]).err()
+    });
+    let error = failed.expect("the pattern has more states than are allowed");
+    assert_eq!(error.0.downcast_ref(), Some(&GrammarError::TooComplex), "{error}");
 }

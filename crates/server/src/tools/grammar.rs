@@ -161,6 +161,10 @@ fn llama_head(tool: &Tool) -> String {
 
 /// Finds the field that a grammar could not be compiled for.
 fn blame(grammars: &Grammars, tools: &ToolUse, content: Option<&JsonSchema>, error: &GrammarError) -> ApiError {
+    if matches!(error, GrammarError::TooSlow { .. } | GrammarError::Busy) {
+        // Trying them one by one would take as long for each.
+        return error.reply("tools");
+    }
     let parameters =
         tools.callable().map(|(index, tool)| (format!("tools[{index}].function.parameters"), &tool.arguments));
     let schemas = parameters.chain(content.map(|schema| (SCHEMA_PARAM.to_owned(), schema)));

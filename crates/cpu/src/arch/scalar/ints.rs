@@ -72,11 +72,6 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn mul_i16(self, a: [i16; 16], b: [i16; 16]) -> [i16; 16] {
-        lanes!(i => a[i].wrapping_mul(b[i]))
-    }
-
-    #[inline(always)]
     fn splat_pair(self, pair: &[i16; 2]) -> [i16; 16] {
         lanes!(i => pair[i % 2])
     }
@@ -101,13 +96,16 @@ impl Ints for Scalar {
     }
 
     #[inline(always)]
-    fn fold_add(self, a: [i32; 8]) -> i32 {
-        a.into_iter().fold(0, i32::wrapping_add)
+    fn pair_sums(self, [a, b, c, d]: [[i32; 8]; 4]) -> [[i16; 2]; 2] {
+        let sum = |a: [i32; 8], b: [i32; 8], i: usize| {
+            (a[i] + a[i + 1] + a[i + 4] + a[i + 5] + b[i] + b[i + 1] + b[i + 4] + b[i + 5]) as i16
+        };
+        [[sum(a, b, 0), sum(a, b, 2)], [sum(c, d, 0), sum(c, d, 2)]]
     }
 
     #[inline(always)]
     fn fold_rows(self, rows: [[i32; 8]; 8]) -> [i32; 8] {
-        lanes!(r => self.fold_add(rows[r]))
+        lanes!(r => rows[r].into_iter().fold(0, i32::wrapping_add))
     }
 
     #[inline(always)]

@@ -88,6 +88,11 @@ impl Quads for Scalar {
     }
 
     #[inline(always)]
+    fn add_code(self, sums: [i32; 8], pairs: &[i16; 2], code: i16) -> [i32; 8] {
+        sums.map(|sum| sum + i32::from(code) * (i32::from(pairs[0]) + i32::from(pairs[1])))
+    }
+
+    #[inline(always)]
     fn add_products(self, sums: [i32; 8], codes: [u8; 32], x: [u8; 32]) -> [i32; 8] {
         let product = |i: usize| i32::from(codes[i]) * i32::from(x[i].cast_signed());
         lanes!(r => sums[r] + product(4 * r) + product(4 * r + 1) + product(4 * r + 2) + product(4 * r + 3))

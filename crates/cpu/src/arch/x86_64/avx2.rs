@@ -5,7 +5,8 @@ mod quads;
 mod simd;
 
 use std::arch::x86_64::{
-    __m256i, _mm256_add_epi16, _mm256_add_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi16,
+    __m256i, _mm256_add_epi16, _mm256_add_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mullo_epi16,
+    _mm256_set1_epi16,
 };
 
 use crate::arch::ints::Kernel;
@@ -23,6 +24,8 @@ pub(crate) trait Ymm: Copy {
     fn enter<K: Kernel>(self, kernel: K) -> K::Output;
     /// As [`Ints::dot`](crate::arch::ints::Ints::dot).
     fn dot(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i;
+    /// As [`Quads::add_code`](crate::arch::quads::Quads::add_code).
+    fn add_code(self, sums: __m256i, pairs: __m256i, code: __m256i) -> __m256i;
     /// As [`Quads::add_products`](crate::arch::quads::Quads::add_products).
     fn add_products(self, sums: __m256i, codes: __m256i, x: __m256i) -> __m256i;
     /// As [`Quads::row_sums`](crate::arch::quads::Quads::row_sums).
@@ -54,6 +57,11 @@ impl Ymm for Avx2 {
     #[inline(always)]
     fn dot(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
         with_avx2!(self, _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)))
+    }
+
+    #[inline(always)]
+    fn add_code(self, sums: __m256i, pairs: __m256i, code: __m256i) -> __m256i {
+        with_avx2!(self, _mm256_add_epi16(sums, _mm256_mullo_epi16(pairs, code)))
     }
 
     #[inline(always)]

@@ -38,6 +38,11 @@ macro_rules! vnni {
             }
 
             #[inline(always)]
+            fn add_code(self, sums: __m256i, pairs: __m256i, code: __m256i) -> __m256i {
+                self.dot(sums, pairs, code)
+            }
+
+            #[inline(always)]
             fn add_products(self, sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
                 // SAFETY: the token proves the instruction.
                 unsafe { $dpbusd(sums, codes, x) }

@@ -170,7 +170,6 @@ fn codes6<S: Quads, const Q: usize>(s: S, low: [S::B; 8], high: [S::B; 8], d: S:
     s.store(d, &mut to.scale);
     s.store_i16(s.signed_pairs(scales, i, i), &mut to.factor[0]);
     s.store_i16(s.signed_pairs(scales, i + 1, i + 1), &mut to.factor[1]);
-    s.store_i16(s.mul_i16(s.signed_pairs(scales, i, i + 1), s.splat_i16(-Factors::OFFSET)), &mut to.offsets);
     for j in 0..8 {
         let low = s.shr_and(low[j], Q / 2 * 4, 15);
         // Two bits, to the fifth and sixth place.

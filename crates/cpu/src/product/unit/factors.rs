@@ -14,20 +14,21 @@ pub(crate) struct Factors {
     pub codes: [[u8; 32]; UNIT_LEN / 4],
     /// Each row's factor twice, of the first half and of the second.
     pub factor: [[i16; 16]; 2],
-    /// -32 times each row's two factors.
-    pub offsets: [i16; 16],
     pub scale: [f32; 8],
 }
 
 impl Factors {
-    /// What each code has too much.
+    /// What each code has too much. Eight products of 32 and 127, as many as a sum of 16 bits gets from a half, are 32,512.
     pub const OFFSET: i16 = 32;
 }
+
+/// Quads of a half.
+const HALF: usize = UNIT_LEN / 2 / 4;
 
 impl Multiply for Factors {
     type X = NarrowUnit;
 
-    const TOKENS: usize = 3;
+    const TOKENS: usize = 4;
 
     #[inline(always)]
     fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
@@ -36,25 +37,27 @@ impl Multiply for Factors {
         x: &[&NarrowUnit; T],
         acc: &mut Sums<S, R, T>,
     ) {
-        // Two products of 63 and 127 in each of two quads are 32,004.
-        let depth = if S::WIDE_SUMS { 4 } else { 2 };
         let mut isum = [[s.splat_int(0); T]; R];
-        for t in 0..T {
-            let halves = s.splat_pair(&x[t].halves);
-            for r in 0..R {
-                isum[r][t] = s.dot(isum[r][t], s.load_i16(&w[t][r].offsets), halves);
+        for half in 0..2 {
+            let mut sums = [[s.no_products(); T]; R];
+            for t in 0..T {
+                let start = x[t].half_times(s, half, -Self::OFFSET);
+                for r in 0..R {
+                    sums[r][t] = start;
+                }
             }
-        }
-        for part in 0..steps::<LOOP>(8 / depth) {
+            for j in 0..steps::<LOOP>(HALF) {
+                let j = half * HALF + j;
+                for t in 0..T {
+                    let quad = s.splat_quad(&x[t].q[j]);
+                    for r in 0..R {
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(&w[t][r].codes[j]), quad);
+                    }
+                }
+            }
             for t in 0..T {
                 for r in 0..R {
-                    let mut sums = s.no_products();
-                    for j in 0..depth {
-                        let j = part * depth + j;
-                        sums = s.add_products(sums, s.load_quads(&w[t][r].codes[j]), s.splat_quad(&x[t].q[j]));
-                    }
-                    let factor = s.load_i16(&w[t][r].factor[part * depth / 4]);
-                    isum[r][t] = s.add_scaled(isum[r][t], sums, factor);
+                    isum[r][t] = s.add_scaled(isum[r][t], sums[r][t], s.load_i16(&w[t][r].factor[half]));
                 }
             }
         }

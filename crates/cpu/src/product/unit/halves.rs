@@ -37,6 +37,12 @@ impl Multiply for Halves {
     ) {
         for half in 0..2 {
             let mut sums = [[s.no_products(); T]; R];
+            for t in 0..T {
+                let start = x[t].half_times(s, half, -Self::OFFSET);
+                for r in 0..R {
+                    sums[r][t] = start;
+                }
+            }
             for j in 0..steps::<LOOP>(HALF) {
                 let j = half * HALF + j;
                 for t in 0..T {
@@ -48,9 +54,8 @@ impl Multiply for Halves {
             }
             for t in 0..T {
                 let scale = s.splat(x[t].scale);
-                let offset = s.splat_int(i32::from(Self::OFFSET) * i32::from(x[t].halves[half]));
                 for r in 0..R {
-                    let isum = s.sub_int(s.row_sums(sums[r][t]), offset);
+                    let isum = s.row_sums(sums[r][t]);
                     let scale = s.mul(s.load(&w[t][r].scale[half]), scale);
                     acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 }

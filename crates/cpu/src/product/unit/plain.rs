@@ -6,10 +6,14 @@ use super::super::format::Format;
 use super::{Multiply, Sums, Unit, steps};
 use crate::arch::quads::Quads;
 
+/// Quads of a unit.
+const QUADS: usize = UNIT_LEN / 4;
+
 /// Codes of up to 7 bits, less an offset, with a scale and a minimum for each row.
 ///
-/// `DEPTH` is how many quads can be added before the sums of a tier without wide ones could pass the range of 16 bits:
-/// `DEPTH * 2 * code * 127` is at most 32,767 for every code.
+/// `DEPTH` is how many quads can be added before the sums of a tier without wide ones could end outside of the range of 16
+/// bits: `DEPTH * 2 * code * 127` is at most 32,767 for every code. If that is not all eight and there is an offset, the sums
+/// start with it taken off: then they end within the range, as `16 * 16 * 127` is.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub(crate) struct Plain<const MIN: bool, const OFFSET: i16, const DEPTH: usize>(pub PlainValues);
@@ -19,7 +23,7 @@ pub(crate) struct Plain<const MIN: bool, const OFFSET: i16, const DEPTH: usize>(
 #[repr(C, align(32))]
 pub(crate) struct PlainValues {
     /// The quads of eight rows, one after the other.
-    pub codes: [[u8; 32]; UNIT_LEN / 4],
+    pub codes: [[u8; 32]; QUADS],
     pub scale: [f32; 8],
     /// Of no meaning without `MIN`.
     pub min: [f32; 8],
@@ -37,10 +41,19 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
         x: &[&NarrowUnit; T],
         acc: &mut Sums<S, R, T>,
     ) {
-        let depth = if S::WIDE_SUMS { 8 } else { DEPTH };
+        let starts = !S::WIDE_SUMS && OFFSET != 0 && DEPTH < QUADS;
+        let depth = if S::WIDE_SUMS || starts { QUADS } else { DEPTH };
         let mut isum = [[s.splat_int(0); T]; R];
-        for part in 0..8 / depth {
+        for part in 0..QUADS / depth {
             let mut sums = [[s.no_products(); T]; R];
+            if starts {
+                for t in 0..T {
+                    let start = s.add_code(s.no_products(), &x[t].pairs, -OFFSET);
+                    for r in 0..R {
+                        sums[r][t] = start;
+                    }
+                }
+            }
             for j in 0..steps::<LOOP>(depth) {
                 let j = part * depth + j;
                 for t in 0..T {
@@ -59,10 +72,10 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
         }
         for t in 0..T {
             let scale = s.splat(x[t].scale);
-            let offset = s.dot(s.splat_int(0), s.splat_pair(&x[t].halves), s.splat_i16(OFFSET));
+            let offset = s.dot(s.splat_int(0), s.splat_pair(&x[t].pairs), s.splat_i16(OFFSET));
             let sum = s.splat(x[t].sum);
             for r in 0..R {
-                let isum = if OFFSET == 0 { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
+                let isum = if OFFSET == 0 || starts { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
                 let scale = s.mul(s.load(&w[t][r].0.scale), scale);
                 acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 if MIN && FIRST {

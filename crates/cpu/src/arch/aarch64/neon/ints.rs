@@ -109,11 +109,6 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn mul_i16(self, a: int16x8x2_t, b: int16x8x2_t) -> int16x8x2_t {
-        with_neon!(self, halves!(vmulq_s16(a, b)))
-    }
-
-    #[inline(always)]
     fn splat_pair(self, pair: &[i16; 2]) -> int16x8x2_t {
         with_neon!(self, int16x8x2_t(vdupq_n_s16(pair[0]), vdupq_n_s16(pair[1])))
     }
@@ -138,8 +133,13 @@ impl Ints for Neon {
     }
 
     #[inline(always)]
-    fn fold_add(self, x: [int32x4_t; 2]) -> i32 {
-        with_neon!(self, vaddvq_s32(vaddq_s32(x[0], x[1])))
+    fn pair_sums(self, [a, b, c, d]: [[int32x4_t; 2]; 4]) -> [[i16; 2]; 2] {
+        let mut sums = [[0; 2]; 2];
+        with_neon!(self, {
+            let four = |a: [int32x4_t; 2], b: [int32x4_t; 2]| vaddq_s32(vaddq_s32(a[0], a[1]), vaddq_s32(b[0], b[1]));
+            vst1_s16(sums.as_flattened_mut().as_mut_ptr(), vmovn_s32(vpaddq_s32(four(a, b), four(c, d))));
+        });
+        sums
     }
 
     #[inline(always)]

@@ -136,6 +136,14 @@ impl Quads for Neon {
     }
 
     #[inline(always)]
+    fn add_code(self, sums: [int32x4_t; 2], pairs: &[i16; 2], code: i16) -> [int32x4_t; 2] {
+        with_neon!(self, {
+            let product = vdupq_n_s32(i32::from(code) * (i32::from(pairs[0]) + i32::from(pairs[1])));
+            [vaddq_s32(sums[0], product), vaddq_s32(sums[1], product)]
+        })
+    }
+
+    #[inline(always)]
     fn add_products(self, sums: [int32x4_t; 2], codes: [uint8x16_t; 2], x: [uint8x16_t; 2]) -> [int32x4_t; 2] {
         with_neon!(self, [add_products(sums[0], codes[0], x[0]), add_products(sums[1], codes[1], x[1])])
     }

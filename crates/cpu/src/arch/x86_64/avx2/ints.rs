@@ -91,11 +91,6 @@ impl<Y: Ymm> Ints for Y {
     }
 
     #[inline(always)]
-    fn mul_i16(self, a: __m256i, b: __m256i) -> __m256i {
-        with_avx2!(self, _mm256_mullo_epi16(a, b))
-    }
-
-    #[inline(always)]
     fn splat_pair(self, pair: &[i16; 2]) -> __m256i {
         with_avx2!(self, _mm256_set1_epi32(pair.as_ptr().cast::<i32>().read_unaligned()))
     }
@@ -130,12 +125,14 @@ impl<Y: Ymm> Ints for Y {
     }
 
     #[inline(always)]
-    fn fold_add(self, a: __m256i) -> i32 {
+    fn pair_sums(self, [a, b, c, d]: [__m256i; 4]) -> [[i16; 2]; 2] {
+        let mut sums = [[0; 2]; 2];
         with_avx2!(self, {
-            let four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
-            let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b0100_1110>(four));
-            _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b1011_0001>(two)))
-        })
+            let twos = _mm256_hadd_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
+            let fours = _mm_add_epi32(_mm256_castsi256_si128(twos), _mm256_extracti128_si256::<1>(twos));
+            _mm_storel_epi64(sums.as_mut_ptr().cast(), _mm_packs_epi32(fours, fours));
+        });
+        sums
     }
 
     #[inline(always)]

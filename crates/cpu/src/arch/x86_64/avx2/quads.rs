@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 
 use super::Ymm;
 use super::ints::{transpose4, with_avx2};
+use crate::arch::ints::Ints;
 use crate::arch::quads::Quads;
 
 /// The low halves of four words, then the high ones.
@@ -126,6 +127,11 @@ impl<Y: Ymm> Quads for Y {
     #[inline(always)]
     fn no_products(self) -> __m256i {
         with_avx2!(self, _mm256_setzero_si256())
+    }
+
+    #[inline(always)]
+    fn add_code(self, sums: __m256i, pairs: &[i16; 2], code: i16) -> __m256i {
+        Ymm::add_code(self, sums, self.splat_pair(pairs), self.splat_i16(code))
     }
 
     #[inline(always)]
