@@ -13,7 +13,7 @@
 //! | [`GpuBytes`] | bytes: weights, immutable | an allocation, or a share in a file mapping |
 //! | [`GpuByteView`] | bytes | nothing; borrowed from a [`GpuBytes`] |
 //!
-//! The owners are separate types, so an f16 plane can't be passed where f32 activations are expected:
+//! The owners are separate types, so a 16-bit plane can't be passed where f32 activations are expected:
 //!
 //! ```compile_fail,E0308
 //! # use muser_memory::{Device, GpuBuffer, GpuHalfBuffer};

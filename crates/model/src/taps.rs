@@ -9,9 +9,9 @@ pub enum Tap {
     AttnNorm,
     /// Queries, after norm and rotation. `(n_head * head_dim)`
     Q,
-    /// Keys, after norm and rotation, before they are rounded to f16. `(n_head_kv * head_dim)`
+    /// Keys, after norm and rotation, before they are rounded. `(n_head_kv * head_dim)`
     K,
-    /// Values, before they are rounded to f16. `(n_head_kv * head_dim)`
+    /// Values, before they are rounded. `(n_head_kv * head_dim)`
     V,
     /// The output projection of attention, before its post norm. `(n_embd)`
     AttnOut,

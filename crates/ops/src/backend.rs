@@ -56,7 +56,7 @@ pub trait Backend: Send {
     /// When the device fails.
     fn heads(&mut self, op: Checked<Heads<'_>>) -> Result<(), Error>;
 
-    /// Appends keys and values to a plane, rounded to f16.
+    /// Appends keys and values to a plane, rounded as it holds them.
     ///
     /// # Errors
     /// When the position does not follow the plane's last one, or the device fails.

@@ -328,9 +328,17 @@ impl KvPlane {
     /// Zeroes `n` rows of K and V that lie in one lane block.
     fn zero_lanes(&mut self, row: usize, n: usize) {
         for head in 0..self.geometry.n_head_kv {
-            for row in row..row + n {
-                self.write_k(head, row, &[], 0);
-                self.write_v(head, row, &[], 0);
+            if n == KV_LANES {
+                let (block, scales) = (self.geometry.block_range(head, row), self.geometry.scales_range(head));
+                for bits in [self.k.as_bits_mut(), self.v.as_bits_mut()] {
+                    bits[block.clone()].fill(0);
+                    bits[scales.clone()][row..row + n].fill(0);
+                }
+            } else {
+                for row in row..row + n {
+                    self.write_k(head, row, &[], 0);
+                    self.write_v(head, row, &[], 0);
+                }
             }
         }
     }
