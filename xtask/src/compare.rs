@@ -61,7 +61,7 @@ struct Metric {
     targets: [Option<f64>; 2],
 }
 
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric; 8] = [
     Metric {
         name: "prefill 512",
         unit: "tok/s",
@@ -103,6 +103,13 @@ const METRICS: [Metric; 7] = [
         depth: 0,
         value: |run| Some(run.first_token_seconds),
         targets: [Some(1.0 / 3.0), Some(1.0 / 3.0)],
+    },
+    Metric {
+        name: "peak memory, depth 0",
+        unit: "MB",
+        depth: 0,
+        value: |run| Some(run.peak_bytes / 1e6),
+        targets: [Some(0.5), Some(0.7)],
     },
     Metric {
         name: "peak memory, depth 4,096",
