@@ -225,6 +225,25 @@ fn a_constraint_leads_the_answer_to_its_end_or_fails_it_alone() {
 }
 
 #[test]
+fn what_leaves_no_token_can_not_begin_an_answer() {
+    let model = open(MUSE[1]);
+    let can_begin = |logit_bias: &[(u32, f32)], ignore_eos, id: Option<u32>| {
+        let recite = |id| Recite { ids: vec![id], seen: Arc::default(), fails_at: usize::MAX };
+        let constraint = id.map(|id| Box::new(recite(id)) as Box<dyn Constraint>);
+        let mut options = GenerateOptions { logit_bias: logit_bias.to_vec(), ignore_eos, constraint, ..greedy(1) };
+        options.can_begin(&model.tokenizer).expect("the constraint begins")
+    };
+    let ends = model.tokenizer.end_of_generation_ids();
+    let forced: Vec<_> = ends.iter().map(|&id| (id, 100.0)).collect();
+    assert!(can_begin(&[], true, None) && can_begin(&forced, false, None) && can_begin(&[(5, -100.0)], false, Some(4)));
+    assert!(!can_begin(&forced, true, None), "only an end may come, and it may not");
+    assert!(!can_begin(&[(5, -100.0)], false, Some(5)), "the constraint's token is excluded");
+    assert!(!can_begin(&[(4, 100.0)], false, Some(5)), "another one is demanded");
+    let all: Vec<_> = (0..512).map(|id| (id, -100.0)).collect();
+    assert!(!can_begin(&all, false, None));
+}
+
+#[test]
 fn settings_out_of_range_are_refused_by_name_before_anything_is_queued() {
     let model = open(MUSE[1]);
     let service = model.serve(Setup::default());
