@@ -202,10 +202,9 @@ impl Tiles {
             let at = first % CHUNK;
             let block = kv.block_of(first);
             let blocks = [block, kv.next(block)];
-            let keys = [kv.keys(blocks[0]), kv.keys(blocks[1])];
-            let mut key_scales = [s.splat(0.0); COLS];
+            let mut keys = Keys { vectors: blocks.map(|block| kv.keys(block)), scales: [s.splat(0.0); COLS], at };
             for c in 0..COLS {
-                key_scales[c] = s.load_bf16(kv.key_scales(blocks[c]));
+                keys.scales[c] = s.load_bf16(kv.key_scales(blocks[c]));
                 s.store(s.load_bf16(kv.value_scales(blocks[c])), &mut value_scales[at / BLOCK + c]);
             }
             // The first tile brings what comes next into the cache for the others.
@@ -214,9 +213,8 @@ impl Tiles {
             let tiles = q.chunks_exact(*n_pair).zip(&*q_factors).zip(&*views).zip(&mut *scores);
             for (tile, (((q, factors), View { any, .. }), scores)) in tiles.enumerate() {
                 if first < any.end && first + PANEL > any.start {
-                    let n_row = *n - tile * ROWS;
-                    let ahead = ahead.take();
-                    with_rows!(n_row, score::<S, ROWS>(s, scoring, q, factors, keys, key_scales, ahead, scores, at));
+                    let (n_row, queries, ahead) = (*n - tile * ROWS, Queries { q, factors }, ahead.take());
+                    with_rows!(n_row, score::<S, ROWS>(s, scoring, &queries, &keys, ahead, scores));
                 }
             }
         }
@@ -248,17 +246,46 @@ impl Tiles {
     fn add_values<S: Ints>(&self, s: S, kv: &KvHead<'_>, chunk: usize, goes_on: bool, o: &mut [f32]) {
         let width = kv.n_panel * PANEL;
         for panel in 0..kv.n_panel {
+            let panel = Panel { kv, chunk, number: panel };
             let mut ahead = goes_on.then(|| &kv.keys(kv.block_of(chunk + CHUNK))[0]);
             let tiles = self.views.iter().zip(&self.weights).zip(&self.joins).zip(o.chunks_mut(ROWS * width));
             for (tile, (((view, weights), joins), o)) in tiles.enumerate() {
                 if !view.any.is_empty() {
-                    let n_row = self.n - tile * ROWS;
-                    let ahead = ahead.take();
-                    with_rows!(n_row, add_values::<S, ROWS>(s, kv, chunk, panel, view, weights, joins, ahead, o));
+                    let (n_row, weights, ahead) =
+                        (self.n - tile * ROWS, Weighted { view, weights, joins }, ahead.take());
+                    with_rows!(n_row, add_values::<S, ROWS>(s, &panel, &weights, ahead, o));
                 }
             }
         }
     }
+}
+
+/// The queries of a tile.
+struct Queries<'a> {
+    q: &'a [QueryPairs], // (n_pair)
+    factors: &'a [f32; ROWS],
+}
+
+/// Sixteen keys, which are number `at` and following of the chunk.
+struct Keys<'a, S: Ints> {
+    vectors: [&'a [Vector]; COLS], // (n_pair)
+    scales: [S::F; COLS],
+    at: usize,
+}
+
+/// Sixteen components of a chunk's values.
+struct Panel<'a> {
+    kv: &'a KvHead<'a>,
+    /// Where the chunk begins.
+    chunk: usize,
+    number: usize,
+}
+
+/// The weights of a tile.
+struct Weighted<'a> {
+    view: &'a View,
+    weights: &'a [Weights; ROWS],
+    joins: &'a [Join; ROWS],
 }
 
 /// What is asked for while keys are multiplied: the values that belong to them, and keys further on in memory. It is read in
@@ -272,21 +299,18 @@ struct Ahead<'a> {
 /// How many blocks of keys further on.
 const KEYS_AHEAD: usize = 2 * COLS;
 
-/// The scores of a tile for sixteen keys, which are number `at` and following of the chunk.
+/// The scores of a tile for sixteen keys.
 #[inline(always)]
 fn score<S: Ints, const N: usize>(
     s: S,
     scoring: Scoring,
-    q: &[QueryPairs],
-    factors: &[f32; ROWS],
-    keys: [&[Vector]; COLS],
-    key_scales: [S::F; COLS],
+    Queries { q, factors }: &Queries<'_>,
+    keys: &Keys<'_, S>,
     ahead: Option<[Ahead<'_>; COLS]>,
     scores: &mut [[f32; CHUNK]; ROWS],
-    at: usize,
 ) {
     let mut sums = [[s.splat_int(0); COLS]; N];
-    let [low, high] = keys;
+    let [low, high] = keys.vectors;
     if let Some(ahead) = ahead {
         for (i, ((x, low), high)) in q.iter().zip(low).zip(high).enumerate() {
             if i % 2 == 0 {
@@ -298,45 +322,43 @@ fn score<S: Ints, const N: usize>(
             add(s, x, [low, high], &mut sums);
         }
     } else {
-        for ((q, low), high) in q.iter().zip(low).zip(high) {
-            add(s, q, [low, high], &mut sums);
+        for ((x, low), high) in q.iter().zip(low).zip(high) {
+            add(s, x, [low, high], &mut sums);
         }
     }
     for r in 0..N {
-        let (out, _) = scores[r][at..][..PANEL].as_chunks_mut();
+        let (out, _) = scores[r][keys.at..][..PANEL].as_chunks_mut();
         for c in 0..COLS {
-            let products = s.mul(s.mul(s.to_f32(sums[r][c]), key_scales[c]), s.splat(factors[r]));
+            let products = s.mul(s.mul(s.to_f32(sums[r][c]), keys.scales[c]), s.splat(factors[r]));
             s.store(scoring.score(s, products), &mut out[c]);
         }
     }
 }
 
-/// Adds the sums of sixteen components of the values to the results of a tile, or stores them.
+/// Adds the sums of sixteen components of the values to the results of a tile, or stores them. With `ahead`, asks for a part
+/// of what lies from there on, the parts of all panels being as much as a chunk's values.
 #[inline(always)]
 fn add_values<S: Ints, const N: usize>(
     s: S,
-    kv: &KvHead<'_>,
-    chunk: usize,
-    panel: usize,
-    view: &View,
-    weights: &[Weights; ROWS],
-    joins: &[Join; ROWS],
+    panel: &Panel<'_>,
+    weights: &Weighted<'_>,
     ahead: Option<&Vector>,
     o: &mut [f32],
 ) {
     let sums: [[S::I; COLS]; N] = match ahead {
-        Some(ahead) => sum_values::<S, N, true>(s, kv, chunk, panel, view, weights, ahead),
-        None => sum_values::<S, N, false>(s, kv, chunk, panel, view, weights, &[0; 2 * BLOCK]),
+        Some(ahead) => sum_values::<S, N, true>(s, panel, weights, ahead),
+        None => sum_values::<S, N, false>(s, panel, weights, &[0; 2 * BLOCK]),
     };
-    let width = kv.n_panel * PANEL;
+    let width = panel.kv.n_panel * PANEL;
     for r in 0..N {
-        if view.rows[r].is_empty() {
+        if weights.view.rows[r].is_empty() {
             continue;
         }
-        let (out, _) = o[r * width + panel * PANEL..][..PANEL].as_chunks_mut();
+        let Join { scale, factors } = weights.joins[r];
+        let (out, _) = o[r * width + panel.number * PANEL..][..PANEL].as_chunks_mut();
         for c in 0..COLS {
-            let part = s.mul(s.to_f32(sums[r][c]), s.splat(joins[r].scale));
-            let joined = match joins[r].factors {
+            let part = s.mul(s.to_f32(sums[r][c]), s.splat(scale));
+            let joined = match factors {
                 Some((before, factor)) => s.fma(part, s.splat(factor), s.mul(s.load(&out[c]), s.splat(before))),
                 None => part,
             };
@@ -345,15 +367,12 @@ fn add_values<S: Ints, const N: usize>(
     }
 }
 
-/// Sums of sixteen components of the values. With `AHEAD`, asks for as much of what lies at `ahead` and after it.
+/// The sums of [`add_values`].
 #[inline(always)]
 fn sum_values<S: Ints, const N: usize, const AHEAD: bool>(
     s: S,
-    kv: &KvHead<'_>,
-    chunk: usize,
-    panel: usize,
-    view: &View,
-    weights: &[Weights; ROWS],
+    &Panel { kv, chunk, number }: &Panel<'_>,
+    Weighted { view, weights, .. }: &Weighted<'_>,
     ahead: &Vector,
 ) -> [[S::I; COLS]; N] {
     let panels = panels_of(&view.any);
@@ -361,10 +380,10 @@ fn sum_values<S: Ints, const N: usize, const AHEAD: bool>(
     let mut sums = [[s.splat_int(0); COLS]; N];
     let mut block = kv.block_of(chunk + blocks.start * BLOCK);
     for at in blocks {
-        for (i, [low, high]) in kv.values(block, panel).iter().enumerate() {
+        for (i, [low, high]) in kv.values(block, number).iter().enumerate() {
             let pair = at * BLOCK / 2 + i;
             if AHEAD {
-                s.prefetch(ahead, (panel * CHUNK / 2 + pair) * COLS * size_of::<Vector>());
+                s.prefetch(ahead, (number * CHUNK / 2 + pair) * COLS * size_of::<Vector>());
             }
             let mut of_rows = [[0; 2]; ROWS];
             for r in 0..N {
