@@ -119,8 +119,10 @@ impl Backend for CpuBackend {
 
     fn project(&mut self, op: Checked<Project<'_>>) -> Result<(), Error> {
         let Project { x, norm, products } = op.into_inner();
+        let weights = products.iter().map(|Product { weight, .. }| *weight);
+        self.products.prepare(self.tier, &mut self.pool, x, norm, weights);
         let outs = products.iter_mut().map(|Product { weight, out }| (*weight, out.values_mut()));
-        self.products.project(self.tier, &mut self.pool, x, norm, outs)
+        self.products.project(self.tier, &mut self.pool, x, norm.is_some(), outs)
     }
 
     fn gated(&mut self, op: Checked<Gated<'_>>) -> Result<(), Error> {
@@ -129,7 +131,8 @@ impl Backend for CpuBackend {
             Activation::Silu => silu_gate,
             Activation::GeluTanh => gelu_tanh_gate,
         };
-        self.products.gated(self.tier, &mut self.pool, x, norm, [gate, up], activate, out.values_mut())
+        self.products.prepare(self.tier, &mut self.pool, x, norm, [gate, up]);
+        self.products.gated(self.tier, &mut self.pool, x, norm.is_some(), [gate, up], activate, out.values_mut())
     }
 
     fn heads(&mut self, op: Checked<Heads<'_>>) -> Result<(), Error> {

@@ -88,11 +88,6 @@ impl<'a> WeightRows<'a> {
         self.k
     }
 
-    /// The rows as they are stored.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
     /// Whether products with these rows take quantised activations rather than f32.
     pub fn is_integer(&self) -> bool {
         integer_form(self.ty).is_some()

@@ -39,11 +39,13 @@ impl Multiply for Factors {
     ) {
         let mut isum = [[s.splat_int(0); T]; R];
         for half in 0..2 {
-            let mut start = [s.no_products(); T];
+            let mut sums = [[s.no_products(); T]; R];
             for t in 0..T {
-                start[t] = x[t].half_times(s, half, -Self::OFFSET);
+                let start = x[t].half_times(s, half, -Self::OFFSET);
+                for r in 0..R {
+                    sums[r][t] = start;
+                }
             }
-            let mut sums = [start; R];
             for j in 0..steps::<LOOP>(HALF) {
                 let j = half * HALF + j;
                 for t in 0..T {
