@@ -14,7 +14,6 @@ use crate::pool::{Disjoint, Pool};
 use crate::product::{Activations, Band, Forms, Scratch, WeightRows, product_float, product_integer};
 use bands::{OutputBand, cut};
 
-
 /// Memory that products reuse from call to call. It grows to what the largest call needs.
 pub(super) struct Products {
     workers: Vec<Worker>, // (threads)
@@ -111,7 +110,12 @@ impl Products {
         let products = outs
             .map(|(matrix, out)| Ok((matrix, weight_rows(matrix)?, Disjoint::new(out))))
             .collect::<Result<Vec<_>, Error>>()?;
-        cut(&mut self.bands, pool.threads(), n, products.iter().map(|(matrix, ..)| (matrix.rows(), matrix.row_bytes())));
+        cut(
+            &mut self.bands,
+            pool.threads(),
+            n,
+            products.iter().map(|(matrix, ..)| (matrix.rows(), matrix.row_bytes())),
+        );
         let inputs = Inputs { quantized: &self.activations, float: if normed { &self.normed } else { x.values() } };
         let bands = &self.bands;
         pool.run_with(&mut self.workers, bands.len(), |index, worker| {

@@ -36,13 +36,11 @@ impl Multiply for Halves {
         acc: &mut Sums<S, R, T>,
     ) {
         for half in 0..2 {
-            let mut sums = [[s.no_products(); T]; R];
+            let mut start = [s.no_products(); T];
             for t in 0..T {
-                let start = x[t].half_times(s, half, -Self::OFFSET);
-                for r in 0..R {
-                    sums[r][t] = start;
-                }
+                start[t] = x[t].half_times(s, half, -Self::OFFSET);
             }
+            let mut sums = [start; R];
             for j in 0..steps::<LOOP>(HALF) {
                 let j = half * HALF + j;
                 for t in 0..T {

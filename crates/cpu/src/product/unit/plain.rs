@@ -41,19 +41,17 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
         x: &[&NarrowUnit; T],
         acc: &mut Sums<S, R, T>,
     ) {
-        let starts = !S::WIDE_SUMS && OFFSET != 0 && DEPTH < QUADS;
-        let depth = if S::WIDE_SUMS || starts { QUADS } else { DEPTH };
+        let is_taken_first = !S::WIDE_SUMS && OFFSET != 0 && DEPTH < QUADS;
+        let depth = if S::WIDE_SUMS || is_taken_first { QUADS } else { DEPTH };
         let mut isum = [[s.splat_int(0); T]; R];
         for part in 0..QUADS / depth {
-            let mut sums = [[s.no_products(); T]; R];
-            if starts {
+            let mut start = [s.no_products(); T];
+            if is_taken_first {
                 for t in 0..T {
-                    let start = s.add_code(s.no_products(), &x[t].pairs, -OFFSET);
-                    for r in 0..R {
-                        sums[r][t] = start;
-                    }
+                    start[t] = s.add_code(start[t], &x[t].pairs, -OFFSET);
                 }
             }
+            let mut sums = [start; R];
             for j in 0..steps::<LOOP>(depth) {
                 let j = part * depth + j;
                 for t in 0..T {
@@ -75,7 +73,7 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
             let offset = s.dot(s.splat_int(0), s.splat_pair(&x[t].pairs), s.splat_i16(OFFSET));
             let sum = s.splat(x[t].sum);
             for r in 0..R {
-                let isum = if OFFSET == 0 || starts { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
+                let isum = if OFFSET == 0 || is_taken_first { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
                 let scale = s.mul(s.load(&w[t][r].0.scale), scale);
                 acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 if MIN && FIRST {
