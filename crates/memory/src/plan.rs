@@ -207,6 +207,7 @@ fn product(size_bytes: u64, n: usize) -> Result<u64> {
 mod tests {
     use super::*;
     use crate::MemoryLimit;
+    use crate::page_size;
 
     /// Muse Glimmer: 13 global layers and 39 with a window of 2048, two KV heads of 128.
     fn muse_glimmer(n_ctx: usize, n_slot: usize) -> PlanRequest {
@@ -231,18 +232,25 @@ mod tests {
         Availability { limits: vec![limit("elsewhere", u64::MAX), limit("MemAvailable", available_bytes)] }
     }
 
+    fn whole_pages(size_bytes: u64) -> u64 {
+        size_bytes.next_multiple_of(page_size() as u64)
+    }
+
     #[test]
     fn m27_muse_glimmer_at_131072_tokens_takes_1840889856_bytes_a_slot() {
         let one = Plan::new(&muse_glimmer(131_072, 1)).unwrap();
-        assert_eq!(one.kv_bytes_per_slot, 1_840_889_856);
+        let slot = 13 * 2 * whole_pages(131_072 * 516) + 39 * 2 * whole_pages(2048 * 516);
+        assert_eq!(one.kv_bytes_per_slot, slot);
+        // Pages of 4 KiB fill up without a rest.
+        assert!(page_size() > 4096 || slot == 1_840_889_856);
         let four = Plan::new(&muse_glimmer(131_072, 4)).unwrap();
-        assert_eq!(four.rows[1], PlanRow { what: "KV planes", size_bytes: 7_363_559_424 });
+        assert_eq!(four.rows[1], PlanRow { what: "KV planes", size_bytes: 4 * slot });
     }
 
     #[test]
     fn m27_a_context_shorter_than_the_window_takes_rows_for_the_context_only() {
         let plan = Plan::new(&muse_glimmer(1024, 1)).unwrap();
-        assert_eq!(plan.kv_bytes_per_slot, 52 * 1024 * 1032);
+        assert_eq!(plan.kv_bytes_per_slot, 52 * 2 * whole_pages(1024 * 516));
     }
 
     #[test]
@@ -259,7 +267,7 @@ mod tests {
         let expected = [
             ("weights, copied", 16_700_000_000),
             ("header and vocabulary", 4),
-            ("KV planes", 2 * 52 * 1000 * 1032),
+            ("KV planes", 2 * 52 * 2 * whole_pages(1000 * 516)),
             ("activations and scratch", (64 << 20) + 1000 * 128),
             ("staging", 5),
             ("draft", 6),

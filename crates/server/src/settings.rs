@@ -226,7 +226,8 @@ fn logit_bias(fields: &mut Fields, n_vocab: usize) -> ApiResult<Vec<(u32, f32)>>
         Some(other) => return Err(ApiError::out_of_range(path, &other, "an object from token ids to numbers")),
     };
     let bias = |(name, value): (String, Value)| {
-        let id = name.parse().ok().filter(|id: &u32| (*id as usize) < n_vocab);
+        // One way to write an id, so that no token stands twice.
+        let id = name.parse().ok().filter(|id: &u32| (*id as usize) < n_vocab && id.to_string() == name);
         let id = id.ok_or_else(|| {
             let message = format!("`{path}` names the token {name:?}; expected an id from 0 to {}", n_vocab - 1);
             ApiError::invalid(&path, message)
@@ -293,6 +294,7 @@ mod tests {
             (json!({"logit_bias": []}), "logit_bias"),
             (json!({"logit_bias": {"100": 1}}), "logit_bias"),
             (json!({"logit_bias": {"x": 1}}), "logit_bias"),
+            (json!({"logit_bias": {"07": 1}}), "logit_bias"),
             (json!({"logit_bias": {"7": 101}}), "logit_bias.7"),
             (json!({"stream_options": {}}), "stream_options"),
             (json!({"stream": true, "stream_options": {"include_usage": 1}}), "stream_options.include_usage"),

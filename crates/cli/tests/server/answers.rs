@@ -243,6 +243,10 @@ fn a_template_is_applied_and_what_users_wrote_in_it_stays_text() {
     let without = json!({"messages": messages, "add_generation_prompt": false});
     let without = server.ask("/apply-template", &without)["prompt"].take();
     assert_eq!(without.as_str(), prompt.strip_suffix("<|im_start|>assistant\n"));
+    // Nor do variables of the template stand for the messages.
+    let body = json!({"messages": messages, "chat_template_kwargs": {"messages": []}});
+    let (_, message) = server.post("/apply-template", &body).refusal(400);
+    assert!(message.contains("chat_template_kwargs"), "{message}");
 }
 
 #[test]

@@ -88,8 +88,6 @@ impl PrefixCache {
             Some(entry) => {
                 self.size_bytes += entry.size_bytes;
                 self.entries.push(entry);
-                // It takes whole pages, which may be more than was planned.
-                self.make_room(0);
             }
             None => self.remember_dropped(session),
         }

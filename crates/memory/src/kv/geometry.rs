@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::page::round_up_to_page;
 use crate::{Error, Result};
 
 /// Rows that stand together in a plane, so that a kernel reads a pair of elements of as many keys with one vector load.
@@ -67,18 +68,16 @@ impl KvGeometry {
         2 * size_of::<u16>() * self.n_head_kv * (self.head_width() + 1)
     }
 
-    /// Bytes of the plane, K and V together, with their scales.
+    /// Bytes of the plane, K and V together, with their scales: each is an allocation of whole pages.
     ///
     /// # Errors
     ///
     /// When a dimension is zero or the size has no representation.
     pub fn size_bytes(&self) -> Result<u64> {
-        let n_elements = self.n_elements()? as u64;
-        n_elements.checked_mul(2 * size_of::<u16>() as u64).ok_or(Error::TooLarge {
-            what: "KV plane",
-            len: n_elements,
-            element_bytes: 2 * size_of::<u16>(),
-        })
+        let n_elements = self.n_elements()?;
+        let size_bytes = n_elements.checked_mul(size_of::<u16>()).and_then(round_up_to_page);
+        let both = size_bytes.and_then(|size_bytes| (size_bytes as u64).checked_mul(2));
+        both.ok_or(Error::TooLarge { what: "KV plane", len: n_elements as u64, element_bytes: 2 * size_of::<u16>() })
     }
 
     /// Elements of K, and of V, with their scales.
@@ -115,6 +114,7 @@ impl KvGeometry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::page_size;
 
     #[test]
     fn the_asked_rows_round_up_to_whole_lanes() {
@@ -127,16 +127,21 @@ mod tests {
     fn m27_a_row_of_two_heads_of_128_takes_1032_bytes() {
         let geometry = KvGeometry { n_head_kv: 2, head_dim: 128, rows: 2048 };
         assert_eq!(geometry.row_size_bytes(), 1032);
-        assert_eq!(geometry.size_bytes().unwrap(), 2048 * 1032);
+        assert_eq!(geometry.size_bytes().unwrap(), 2 * (2048_u64 * 516).next_multiple_of(page_size() as u64));
     }
 
     #[test]
     fn heads_fill_up_to_whole_vectors() {
         for (head_dim, width) in [(1, 16), (16, 16), (17, 32), (64, 64), (80, 80)] {
             let geometry = KvGeometry { n_head_kv: 3, head_dim, rows: 8 };
-            assert_eq!(geometry.head_width(), width);
-            assert_eq!(geometry.size_bytes().unwrap(), 8 * 2 * 2 * 3 * (width as u64 + 1));
+            assert_eq!((geometry.head_width(), geometry.row_size_bytes()), (width, 2 * 2 * 3 * (width + 1)));
         }
+    }
+
+    #[test]
+    fn k_and_v_are_whole_pages_each() {
+        let geometry = KvGeometry { n_head_kv: 1, head_dim: 1, rows: 1 };
+        assert_eq!(geometry.size_bytes().unwrap(), 2 * page_size() as u64);
     }
 
     #[test]

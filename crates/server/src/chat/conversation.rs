@@ -34,7 +34,13 @@ impl Conversation {
         let path = fields.path("chat_template_kwargs");
         let variables = match fields.take("chat_template_kwargs") {
             None => Map::new(),
-            Some(Value::Object(variables)) => variables,
+            Some(Value::Object(variables)) => {
+                if let Some(name) = ["messages", "tools"].into_iter().find(|&name| variables.contains_key(name)) {
+                    let message = format!("`{path}` holds `{name}`, which the request says itself; leave it out there");
+                    return Err(ApiError::invalid(format!("{path}.{name}"), message));
+                }
+                variables
+            }
             Some(other) => return Err(ApiError::out_of_range(path, &other, "an object of variables for the template")),
         };
         let add_generation_prompt = fields.boolean("add_generation_prompt")?.unwrap_or(true);
