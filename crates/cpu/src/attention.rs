@@ -31,7 +31,7 @@ const BLOCK_ROWS: usize = 192;
 /// Blocks for each thread, if there are rows enough to fill tiles: so threads of unequal speed end together.
 const BLOCKS_PER_THREAD: usize = 4;
 
-/// Query rows that are worth the conversion of keys and values for them alone.
+/// Query rows that are worth the reading of keys and values for them alone.
 const MIN_ROWS: usize = 24;
 
 /// A block is split when its share of the work is more than one in this many per thread. Fewer than there are blocks, since
