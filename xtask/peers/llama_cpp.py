@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Times llama.cpp, as the package xllamacpp brings it: one prompt and one answer.
 
-    llama_cpp.py MODEL N_THREAD N_PROMPT N_ANSWER
+    llama_cpp.py MODEL N_THREAD N_PROMPT N_ANSWER N_CTX
 
-Prints one line of JSON. Its own log goes to standard error. The prompt is token ids without meaning, the answer takes
-the likeliest token each time and goes on after an end. The first token is that of another request before, of one
-token, on a server that has not warmed up; what Python took to start is in neither its time nor the peak.
+A context of 0 is as long as the model was trained for, which is llama.cpp's own choice. Prints one line of JSON. Its own
+log goes to standard error. The prompt is token ids without meaning, the answer takes the likeliest token each time and
+goes on after an end. The first token is that of another request before, of one token, on a server that has not warmed up;
+what Python took to start is in neither its time nor the peak.
 """
 import json
 import sys
@@ -17,14 +18,14 @@ def resident(field):
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field + ":"))
 
 
-model, (n_thread, n_prompt, n_answer) = sys.argv[1], map(int, sys.argv[2:])
+model, (n_thread, n_prompt, n_answer, n_ctx) = sys.argv[1], map(int, sys.argv[2:])
 import xllamacpp
 
 before, started = resident("VmRSS"), time.monotonic()
 params = xllamacpp.CommonParams()
 params.model.path = model
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = n_thread
-params.n_ctx, params.n_parallel, params.warmup = n_prompt + n_answer, 1, False
+params.n_ctx, params.n_parallel, params.warmup = n_ctx, 1, False
 server = xllamacpp.Server(params)
 
 

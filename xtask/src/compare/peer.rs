@@ -49,6 +49,17 @@ pub struct Load<'a> {
     pub depth: usize,
     /// Tokens of the answer.
     pub n_answer: usize,
+    /// The context that the engine is to hold ready.
+    pub context: ContextLen,
+}
+
+/// A context that an engine holds ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextLen {
+    /// As long as prompt and answer.
+    Needed,
+    /// As long as the model was trained for, which is what an engine takes that is not told otherwise.
+    Trained,
 }
 
 /// Muser's release binary.
@@ -79,7 +90,11 @@ impl Muser {
             prefill = Some(speed(&self.bench(load.model, &args, tick)?)?);
         }
         let args = ["-p", "0", "-n", &n_answer, "-d", &depth, "-r", "1", "--threads", &n_thread];
-        let document = self.bench(load.model, &args, tick)?;
+        let context: &[&str] = match load.context {
+            ContextLen::Needed => &[],
+            ContextLen::Trained => &["--ctx", "auto"],
+        };
+        let document = self.bench(load.model, &[&args[..], context].concat(), tick)?;
         let peak_bytes = number(&document["peak_resident_bytes"])?;
         Ok(Run { prefill, decode: speed(&document)?, first_token_seconds, peak_bytes })
     }
@@ -108,8 +123,9 @@ impl Muser {
 
 /// An engine that Muser is compared with, ready to run.
 ///
-/// To be timed, it is a program that takes a model, and the numbers of threads, of tokens of the prompt and of tokens of the
-/// answer, and prints a document with the fields of [`Run`].
+/// To be timed, it is a program that takes a model, and the numbers of threads, of tokens of the prompt, of tokens of the
+/// answer and of tokens of the context, 0 for as many as the model was trained for, and prints a document with the fields of
+/// [`Run`].
 pub struct Peer {
     program: PathBuf,
     args: Vec<PathBuf>,
@@ -164,10 +180,13 @@ impl Peer {
     /// # Errors
     /// The engine does not run, or says something else than what is asked for.
     pub fn run(&self, load: &Load<'_>, tick: &dyn Fn()) -> Result<Run> {
+        let n_prompt = load.depth.max(1);
+        let n_ctx = match load.context {
+            ContextLen::Needed => n_prompt + load.n_answer,
+            ContextLen::Trained => 0,
+        };
         let mut command = self.command();
-        command
-            .arg(load.model)
-            .args([load.n_thread, load.depth.max(1), load.n_answer].map(|number| number.to_string()));
+        command.arg(load.model).args([load.n_thread, n_prompt, load.n_answer, n_ctx].map(|number| number.to_string()));
         command.env("RAYON_NUM_THREADS", load.n_thread.to_string());
         let document = json(&mut command, tick)?;
         Ok(Run {

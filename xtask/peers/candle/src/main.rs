@@ -42,8 +42,9 @@ impl Model {
 fn main() -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [model, n_thread, n_prompt, n_answer] = args.as_slice() else {
-        return Err("usage: peer-candle MODEL N_THREAD N_PROMPT N_ANSWER".into());
+    // candle's keys and values grow as they come, whatever the context.
+    let [model, n_thread, n_prompt, n_answer, _n_ctx] = args.as_slice() else {
+        return Err("usage: peer-candle MODEL N_THREAD N_PROMPT N_ANSWER N_CTX".into());
     };
     let (n_prompt, n_answer): (usize, usize) = (n_prompt.parse()?, n_answer.parse()?);
     if std::env::var("RAYON_NUM_THREADS").as_ref() != Ok(n_thread) {
