@@ -66,6 +66,7 @@ pub fn read_roof(n_threads: NonZero<usize>) -> Result<Roof, Error> {
     }
     let mut pool = Pool::new(n_threads)?;
     let mut buffer = GpuBuffer::zeros(&Device::host(), buffer_bytes as usize / size_of::<f32>())?;
+    buffer.prefer_large_pages();
     // Untouched pages are all the same page of zeros, and each lies near the thread that wrote it first.
     pool.run_chunks(buffer.as_mut_slice(), TASK_BYTES / size_of::<f32>(), |_, chunk| chunk.fill(1.0));
     let all_threads = bandwidth(&mut pool, buffer.as_slice());

@@ -106,6 +106,15 @@ impl Allocation {
         }
     }
 
+    /// Asks for large pages. It is to be filled.
+    pub(crate) fn prefer_large_pages(&self) {
+        match &self.memory {
+            Memory::Pages(pages) => pages.prefer_large(),
+            // The driver maps it as it likes.
+            Memory::Gpu(_) => {}
+        }
+    }
+
     pub(crate) fn as_slice<T: Element>(&self) -> &[T] {
         let start = self.memory.start().as_ptr().cast::<T>();
         // SAFETY: the memory is readable while `self` lives, holds at least `size_bytes` bytes (`new`), initialised to

@@ -168,6 +168,15 @@ pub fn peak_resident_bytes() -> Option<u64> {
     Some(if cfg!(target_vendor = "apple") { max_rss } else { max_rss * 1024 })
 }
 
+/// Bytes of this process's memory, file pages included, that are mapped by large pages. `None`: the system doesn't say.
+pub fn large_page_bytes() -> Option<u64> {
+    large_page_bytes_of(&read(Path::new("/"), "proc/self/smaps_rollup")?)
+}
+
+fn large_page_bytes_of(smaps: &str) -> Option<u64> {
+    ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"].iter().map(|field| kibibytes(smaps, field)).sum()
+}
+
 fn read(root: &Path, file: &str) -> Option<String> {
     fs::read_to_string(root.join(file)).ok()
 }
@@ -271,6 +280,13 @@ mod tests {
         let limit = |source: &str, available_bytes| MemoryLimit { source: source.into(), available_bytes };
         let availability = Availability { limits: vec![limit("a", 3), limit("b", 1), limit("c", 2)] };
         assert_eq!(availability.least().unwrap().source, "b");
+    }
+
+    #[test]
+    fn large_pages_of_files_and_of_allocations_count() {
+        let fields = "AnonHugePages:  2048 kB\nShmemPmdMapped:  0 kB\nFilePmdMapped:  4096 kB\n";
+        assert_eq!(large_page_bytes_of(fields), Some(6 << 20));
+        assert_eq!(large_page_bytes_of("AnonHugePages:  2048 kB\n"), None, "kernels before 5.4 don't count files'");
     }
 
     #[test]

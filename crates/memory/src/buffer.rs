@@ -26,6 +26,12 @@ impl GpuBuffer {
         Ok(Self { allocation: Allocation::of::<f32>(device, "f32 buffer", len)? })
     }
 
+    /// Asks for large pages, where the system has them. For buffers that are filled: a large page that is touched is there as
+    /// a whole.
+    pub fn prefer_large_pages(&self) {
+        self.allocation.prefer_large_pages();
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.as_slice().len()

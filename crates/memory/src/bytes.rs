@@ -112,6 +112,7 @@ impl GpuBytes {
     /// Allocates `len` bytes and lets `fill` write them, the last one to do so.
     pub(crate) fn filled(device: &Device, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
         let mut allocation = Allocation::of::<u8>(device, "weights", len)?;
+        allocation.prefer_large_pages();
         fill(allocation.as_mut_slice())?;
         Ok(Self { backing: Backing::Allocated(allocation), device: device.clone() })
     }

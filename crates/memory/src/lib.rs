@@ -113,7 +113,7 @@ mod bytes_tests;
 mod file_tests;
 
 pub use arena::{Arena, Region, RegionId, RegionSpec};
-pub use available::{Availability, MemoryLimit, peak_resident_bytes};
+pub use available::{Availability, MemoryLimit, large_page_bytes, peak_resident_bytes};
 pub use buffer::{GpuBuffer, GpuHalfBuffer, POISON_BITS};
 pub use bytes::{GpuByteView, GpuBytes};
 pub use device::{Api, Capabilities, Device, DeviceLimits, HazardTracking, Storage, StorageOptions};

@@ -44,7 +44,23 @@ impl Pages {
         // SAFETY: as above, the kernel chooses the place. The pages are never writable, so nothing in this process can
         // change the file through them.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), size_bytes, prot, flags, source.file(), 0)? };
-        Ok(Self { start: nonnull(start), size_bytes })
+        let pages = Self { start: nonnull(start), size_bytes };
+        pages.prefer_large();
+        Ok(pages)
+    }
+
+    /// Asks for large pages (2 MiB on most machines), of which a processor can remember where all weights lie. A file comes in
+    /// them when it is read for the mapping, not when others have read it before; an allocation takes whole ones, so this is
+    /// for those that are filled. No more than advice: where a system has none, pages are small.
+    pub(crate) fn prefer_large(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let (start, len) = self.part(0..self.size_bytes);
+            // SAFETY: the range is this mapping. The advice changes no byte.
+            let advised = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage) };
+            // A kernel that has no large pages doesn't know the advice.
+            let _ = advised;
+        }
     }
 
     /// Address of the first byte, on a page boundary.
@@ -203,5 +219,39 @@ impl FileMapping {
 
     pub(crate) fn source(&self) -> &Arc<SourceFile> {
         &self.source
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use crate::{Device, GpuBytes, ModelFile};
+
+    /// What the system notes of the mapping that an address lies in.
+    fn flags(address: usize) -> String {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let bounds = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+        };
+        let mut lines = smaps.lines().skip_while(|line| !bounds(line).is_some_and(|bounds| bounds.contains(&address)));
+        lines.find(|line| line.starts_with("VmFlags:")).expect("an address that is mapped").to_owned()
+    }
+
+    #[test]
+    fn large_pages_are_asked_for_weights_mapped_or_read_and_for_nothing_else() {
+        let known = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+        let asked = |address: usize| flags(address).split(' ').any(|flag| flag == "hg");
+        let device = Device::host();
+        let temp = tempfile::NamedTempFile::new().unwrap();
+        fs::write(temp.path(), vec![7; 5 << 20]).unwrap();
+        let file = ModelFile::open(temp.path()).unwrap();
+        assert_eq!(asked(file.mapping().as_slice().as_ptr().addr()), known, "mapped");
+        let copied = GpuBytes::from_slice(&device, file.mapping().as_slice()).unwrap();
+        assert_eq!(asked(copied.view(0, 1).unwrap().as_slice().as_ptr().addr()), known, "read");
+        let buffer = crate::GpuBuffer::zeros(&device, 5 << 20).unwrap();
+        assert!(!asked(buffer.as_slice().as_ptr().addr()), "a buffer may stay untouched for the most part");
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use muser_cpu::roof::{Bandwidth, Roof, read_roof};
 use muser_engine::{BenchOptions, BenchProgress, Measurement, Phase, Spread};
-use muser_memory::{Residency, peak_resident_bytes};
+use muser_memory::{Residency, large_page_bytes, peak_resident_bytes};
 use serde::Serialize;
 
 use crate::args::{BenchArgs, Ctx};
@@ -25,11 +25,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
     let measurements = measure(&mut opened, &options)?;
     // Before there is a buffer for the roof.
-    let peak_resident_bytes = peak_resident_bytes();
+    let memory = Memory { peak_resident_bytes: peak_resident_bytes(), large_page_bytes: large_page_bytes() };
     // The machine's limit is measured with the engine's own number of threads, whichever backend uses them.
     let roof = read_roof(threads(&args.engine));
     let roof = roof.inspect_err(|error| warn(format_args!("the memory roof is not known: {error}"))).ok();
-    let report = Report::new(args, &opened, &measurements, peak_resident_bytes, roof.as_ref());
+    let report = Report::new(args, &opened, &measurements, memory, roof.as_ref());
     let out = if args.json { serde_json::to_string(&report)? + "\n" } else { report.to_table() };
     let _ = print(&out)?;
     Ok(ExitCode::SUCCESS)
@@ -86,8 +86,18 @@ struct Report {
     n_ctx: usize,
     load: Load,
     measurements: Vec<Row>,
-    peak_resident_bytes: Option<u64>,
+    #[serde(flatten)]
+    memory: Memory,
     roof: Option<RoofReport>,
+}
+
+/// What the process had when all was measured. `None`: the system doesn't say.
+#[derive(Serialize)]
+struct Memory {
+    /// The most so far, file pages included.
+    peak_resident_bytes: Option<u64>,
+    /// In large pages: weights, where they came in such.
+    large_page_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -148,7 +158,7 @@ impl Report {
         args: &BenchArgs,
         opened: &Opened,
         measurements: &[Measurement],
-        peak_resident_bytes: Option<u64>,
+        memory: Memory,
         roof: Option<&Roof>,
     ) -> Self {
         Self {
@@ -160,7 +170,7 @@ impl Report {
             n_ctx: opened.engine.n_ctx(),
             load: Load::of(&opened.report),
             measurements: measurements.iter().map(|measurement| Row::new(measurement, roof)).collect(),
-            peak_resident_bytes,
+            memory,
             roof: roof.map(RoofReport::of),
         }
     }
@@ -191,8 +201,10 @@ impl Report {
             let _ = writeln!(out, "{}", line.trim_end());
         }
         out.push('\n');
-        if let Some(peak) = self.peak_resident_bytes {
-            let _ = writeln!(out, "peak resident memory {}", bytes(peak));
+        let Memory { peak_resident_bytes, large_page_bytes } = self.memory;
+        if let Some(peak) = peak_resident_bytes {
+            let large = large_page_bytes.map(|large| format!(", {} in large pages", bytes(large)));
+            let _ = writeln!(out, "peak resident memory {}{}", bytes(peak), large.unwrap_or_default());
         }
         if let Some(roof) = &self.roof {
             let per_second = |bandwidth: &BandwidthReport| {

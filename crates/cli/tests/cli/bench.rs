@@ -40,7 +40,7 @@ fn the_document_says_what_engaged_and_what_bounds_it() {
     let document = bench(MUSE[1], &args).prints_json();
     let keys: Vec<_> = document.as_object().expect("an object").keys().collect();
     let expected = ["model", "arch", "backend", "n_thread", "n_batch", "n_ctx", "load", "measurements"];
-    assert_eq!(keys, [&expected[..], &["peak_resident_bytes", "roof"]].concat());
+    assert_eq!(keys, [&expected[..], &["peak_resident_bytes", "large_page_bytes", "roof"]].concat());
     assert_eq!((&document["backend"], &document["n_thread"]), (&"cpu (scalar, 1 thread)".into(), &1.into()));
     let load = &document["load"];
     assert_eq!((&load["path"], &load["bytes_mapped"]), (&"read".into(), &0.into()), "{load}");

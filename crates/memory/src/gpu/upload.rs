@@ -54,7 +54,7 @@ impl Gpu {
             })?);
         }
         self.wait(UPLOAD)?;
-        crew.inspect_seams(window, &mapping.as_slice()[window.bytes.clone()], READ_BYTES)?;
+        crew.inspect_seams(window, &mapping.as_slice()[window.bytes.clone()], READ_BYTES, READ_BYTES)?;
         Ok(target)
     }
 }

@@ -70,9 +70,17 @@ impl<'a> Crew<'a> {
         self.go_on(inspected.unwrap_or(ControlFlow::Continue(())))
     }
 
-    /// Shows what pieces of `piece_bytes` tore, once all `bytes` of the window are there.
-    pub(crate) fn inspect_seams(&self, window: &Window, bytes: &[u8], piece_bytes: usize) -> Result<()> {
-        let inspected = self.inspection.as_ref().map(|inspection| inspection.seams(window, bytes, piece_bytes));
+    /// Shows what was torn by cuts at `first_cut` and each `piece_bytes` from there on, once all `bytes` of the
+    /// window are there.
+    pub(crate) fn inspect_seams(
+        &self,
+        window: &Window,
+        bytes: &[u8],
+        first_cut: usize,
+        piece_bytes: usize,
+    ) -> Result<()> {
+        let seams = |inspection: &Inspection<'_>| inspection.seams(window, bytes, first_cut, piece_bytes);
+        let inspected = self.inspection.as_ref().map(seams);
         self.go_on(inspected.unwrap_or(ControlFlow::Continue(())))
     }
 

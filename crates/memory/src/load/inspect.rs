@@ -36,9 +36,9 @@ impl<'a> Inspection<'a> {
         })
     }
 
-    /// Shows the units that are in no piece whole, where all pieces but the last have `piece_bytes`.
-    pub(super) fn seams(&self, window: &Window, bytes: &[u8], piece_bytes: usize) -> ControlFlow<()> {
-        let mut cuts = (0..bytes.len()).step_by(piece_bytes).skip(1);
+    /// Shows the units that are in no piece whole, where pieces end at `first_cut` and each `piece_bytes` from there on.
+    pub(super) fn seams(&self, window: &Window, bytes: &[u8], first_cut: usize, piece_bytes: usize) -> ControlFlow<()> {
+        let mut cuts = (first_cut..bytes.len()).step_by(piece_bytes);
         self.timed(|| {
             cuts.try_for_each(|cut| {
                 window.spans_in(cut - 1..cut + 1).try_for_each(|span| {
@@ -47,7 +47,7 @@ impl<'a> Inspection<'a> {
                     let Some(unit_bytes) = unit_bytes else { return ControlFlow::Continue(()) };
                     let start = cut - (cut - span.bytes.start) % unit_bytes;
                     // One that an earlier cut tore too has been shown.
-                    if start == cut || start < cut - piece_bytes {
+                    if start == cut || (cut > first_cut && start < cut - piece_bytes) {
                         return ControlFlow::Continue(());
                     }
                     let unit = start..span.bytes.end.min(start + unit_bytes);

@@ -42,7 +42,7 @@ pub(super) fn windows(
                 }
                 Ok(piece_bytes)
             })?;
-            crew.inspect_seams(window, bytes, PART_BYTES)
+            crew.inspect_seams(window, bytes, PART_BYTES, PART_BYTES)
         })
     };
     layout.windows().iter().map(read).collect()

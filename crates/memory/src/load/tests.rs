@@ -259,8 +259,14 @@ fn regions_in_units() -> Vec<RegionSpec> {
     ]
 }
 
-/// Loads regions in units, and checks what of them was shown.
+/// Loads regions in units, once from the file's start and once from a later page on, and checks what of them was shown.
 pub(crate) fn expect_every_byte_is_shown_once(device: &Device, policy: LoadPolicy) {
+    expect_every_byte_of(regions_in_units(), device, policy);
+    let later = regions_in_units().into_iter().filter(|spec| spec.offset >= 5_000);
+    expect_every_byte_of(later.collect(), device, policy);
+}
+
+fn expect_every_byte_of(regions: Vec<RegionSpec>, device: &Device, policy: LoadPolicy) {
     let bytes = bytes();
     let (_folder, path) = file_of(&bytes);
     let seen = Mutex::new(Vec::new());
@@ -273,11 +279,11 @@ pub(crate) fn expect_every_byte_is_shown_once(device: &Device, policy: LoadPolic
     let options = LoadOptions { policy, n_threads: 3, resident: false, strict: false };
     let observer = Observer::new(&|_| ControlFlow::Continue(())).with_bytes(&on_bytes);
     let files = vec![ModelFile::open(&path).unwrap()];
-    let (_, report) = Arena::load(device, files, regions_in_units(), &options, &observer).unwrap();
+    let (_, report) = Arena::load(device, files, regions.clone(), &options, &observer).unwrap();
     let mut seen = seen.into_inner().unwrap();
     seen.sort_by_key(|(index, part)| (*index, part.start));
     let mut size_bytes = 0;
-    for (index, spec) in regions_in_units().into_iter().enumerate() {
+    for (index, spec) in regions.into_iter().enumerate() {
         let mut end = 0;
         for (_, part) in seen.iter().filter(|(of, _)| *of == index) {
             let unit_bytes = spec.unit_bytes.expect("it is not looked at").get();

@@ -2,8 +2,6 @@
 //! the disk.
 
 use std::fmt::Write;
-use std::fs::File;
-use std::io::Read;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -20,9 +18,6 @@ use serde::Serialize;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::terminal::{bytes, counted};
-
-/// Bytes that are read between two looks at the user.
-const WARM_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize)]
 pub struct Loads {
@@ -70,6 +65,7 @@ impl Loads {
         let n_tensor = arena.regions().len();
         let weight_bytes = arena.regions().iter().map(|region| region.size_bytes() as u64).sum();
         drop(arena);
+        let host = Device::host();
         let measure_one = |device, policy| measure_one(path, weight_bytes, device, policy, n_thread);
         let mut rows = Vec::new();
         for device in devices {
@@ -80,7 +76,8 @@ impl Loads {
                     }
                     rows.push(measure_one(device, policy)?);
                 }
-                warm(path)?;
+                // Into the page cache, as far as that has room, and by a mapping, for which they come in large pages.
+                measure_one(&host, LoadPolicy::Map)?;
                 rows.push(measure_one(device, policy)?);
             }
         }
@@ -136,24 +133,6 @@ impl Loads {
 /// All files of a model.
 fn paths(path: &Path) -> Result<Vec<PathBuf>, muser_engine::Error> {
     Ok(ModelFiles::open(path)?.files().iter().map(|file| file.path().to_owned()).collect())
-}
-
-/// Reads all files, so that they are in the page cache as far as that has room.
-fn warm(path: &Path) -> Result<()> {
-    for path in paths(path)? {
-        let file = File::open(&path)?;
-        let total = file.metadata()?.len();
-        let bar = Progress::new("reading the file", "MB", (total / 1_000_000) as usize);
-        let mut done = 0;
-        while std::io::copy(&mut (&file).take(WARM_BYTES), &mut std::io::sink())? > 0 {
-            done += WARM_BYTES;
-            bar.at((done.min(total) / 1_000_000) as usize);
-            if interrupt::asked().is_break() {
-                return Err(muser_engine::Error::Interrupted.into());
-            }
-        }
-    }
-    Ok(())
 }
 
 fn measure_one(
