@@ -145,6 +145,7 @@ pub fn compare(cache: &Cache, options: &Options) -> Result<()> {
     let mut documents = Vec::new();
     for (model, path) in models.iter().zip(&paths) {
         let comparison = Comparison { muser: &muser, peer: &peer, model: path, n_thread, options };
+        muser.settle(path)?;
         let before = Ticks::now();
         let pairs = comparison.pairs()?;
         let others = Ticks::now().zip(before).map(|(now, before)| now.others_since(&before));

@@ -12,6 +12,7 @@ use crate::build;
 use crate::cache::Cache;
 use crate::fetch;
 use crate::process;
+use crate::progress::Progress;
 use crate::python::Python;
 use crate::workspace_root;
 
@@ -74,6 +75,19 @@ impl Muser {
         let document = self.bench(model, &["-p", "1", "-n", "0", "-r", "1"], &|| {})?;
         let n_thread = document["n_thread"].as_u64().context("`muser bench` does not say how many threads it has")?;
         Ok(n_thread as usize)
+    }
+
+    /// Leaves a model file in the page cache in one state for every run, in large pages where the system has them, as after
+    /// the first load of a day.
+    ///
+    /// # Errors
+    /// The binary does not run.
+    pub fn settle(&self, model: &Path) -> Result<()> {
+        let progress = Progress::spinner(&format!("{}, into the page cache", model.display()));
+        let mut command = Command::new(&self.0);
+        command.arg("doctor").arg(model);
+        process::run(&mut command, &|| progress.at(0))?;
+        Ok(())
     }
 
     /// Runs prompt, answer and start one after the other.

@@ -1,6 +1,5 @@
 //! One layer's K and V.
 
-use std::iter::repeat;
 use std::ops::Range;
 
 use super::fixed::{key_to_fixed, to_scale, value_to_fixed};
@@ -36,7 +35,7 @@ pub struct KvPlane {
     k: GpuHalfBuffer, // (n_head_kv, cap / 8, width / 2, 8, 2), and scales (n_head_kv, cap)
     v: GpuHalfBuffer, // (n_head_kv, cap / 8, width / 16, 4, 16, 2), and scales (n_head_kv, cap)
     /// Integers of one head.
-    scratch: Box<[u16]>, // (head_dim)
+    scratch: Box<[u16]>, // (head_width), zeros after head_dim
     origin_logical: usize,
     origin_physical: usize,
     len: usize,
@@ -63,7 +62,7 @@ impl KvPlane {
             geometry,
             k: allocate(n_elements)?,
             v: allocate(n_elements)?,
-            scratch: vec![0; geometry.head_dim].into_boxed_slice(),
+            scratch: vec![0; geometry.head_width()].into_boxed_slice(),
             origin_logical: 0,
             origin_physical: 0,
             len: 0,
@@ -186,9 +185,9 @@ impl KvPlane {
             let row = self.row_ahead(pos + i - self.origin_logical);
             let (k_row, v_row) = (&k_rows[i * row_len..][..row_len], &v_rows[i * row_len..][..row_len]);
             for (head, (k, v)) in k_row.chunks_exact(head_dim).zip(v_row.chunks_exact(head_dim)).enumerate() {
-                let scale = key_to_fixed(k, &mut scratch);
+                let scale = key_to_fixed(k, &mut scratch[..head_dim]);
                 self.write_k(head, row, &scratch, scale);
-                let scale = value_to_fixed(v, &mut scratch);
+                let scale = value_to_fixed(v, &mut scratch[..head_dim]);
                 self.write_v(head, row, &scratch, scale);
             }
         }
@@ -204,14 +203,18 @@ impl KvPlane {
     pub fn install(&mut self, pos: usize, k_rows: &[u16], v_rows: &[u16]) -> Result<()> {
         let (head_dim, row_len) = (self.geometry.head_dim, self.geometry.exported_len());
         let n_rows = self.check_rows(pos, k_rows.len(), v_rows.len(), row_len)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
         for i in self.make_room(n_rows)..n_rows {
             let row = self.row_ahead(pos + i - self.origin_logical);
             let (k_row, v_row) = (&k_rows[i * row_len..][..row_len], &v_rows[i * row_len..][..row_len]);
             for (head, (k, v)) in k_row.chunks_exact(head_dim + 1).zip(v_row.chunks_exact(head_dim + 1)).enumerate() {
-                self.write_k(head, row, &k[..head_dim], k[head_dim]);
-                self.write_v(head, row, &v[..head_dim], v[head_dim]);
+                scratch[..head_dim].copy_from_slice(&k[..head_dim]);
+                self.write_k(head, row, &scratch, k[head_dim]);
+                scratch[..head_dim].copy_from_slice(&v[..head_dim]);
+                self.write_v(head, row, &scratch, v[head_dim]);
             }
         }
+        self.scratch = scratch;
         Ok(())
     }
 
@@ -327,6 +330,8 @@ impl KvPlane {
 
     /// Zeroes `n` rows of K and V that lie in one lane block.
     fn zero_lanes(&mut self, row: usize, n: usize) {
+        let mut zeros = std::mem::take(&mut self.scratch);
+        zeros.fill(0);
         for head in 0..self.geometry.n_head_kv {
             if n == KV_LANES {
                 let (block, scales) = (self.geometry.block_range(head, row), self.geometry.scales_range(head));
@@ -336,11 +341,12 @@ impl KvPlane {
                 }
             } else {
                 for row in row..row + n {
-                    self.write_k(head, row, &[], 0);
-                    self.write_v(head, row, &[], 0);
+                    self.write_k(head, row, &zeros, 0);
+                    self.write_v(head, row, &zeros, 0);
                 }
             }
         }
+        self.scratch = zeros;
     }
 
     /// Copies `n` rows of `other` that lie in one lane block to rows of the same lanes.
@@ -425,19 +431,28 @@ impl KvPlane {
         value_lane(&self.v.as_bits()[self.geometry.block_range(head, row)], row)
     }
 
-    /// Writes a head's key, filled up with zeros.
+    /// Writes a head's key. `integers (head_width)`
     fn write_k(&mut self, head: usize, row: usize, integers: &[u16], scale: u16) {
         let (block, scales) = (self.geometry.block_range(head, row), self.geometry.scales_range(head));
-        let lane = key_lane_mut(&mut self.k.as_bits_mut()[block], row);
-        lane.zip(integers.iter().chain(repeat(&0))).for_each(|(to, &x)| *to = x);
+        let lane = row % KV_LANES;
+        let block = self.k.as_bits_mut()[block].as_chunks_mut::<{ 2 * KV_LANES }>().0;
+        for (to, pair) in block.iter_mut().zip(integers.as_chunks::<2>().0) {
+            to.as_chunks_mut().0[lane] = *pair;
+        }
         self.k.as_bits_mut()[scales][row] = scale;
     }
 
-    /// Writes a head's value, filled up with zeros.
+    /// Writes a head's value. `integers (head_width)`
     fn write_v(&mut self, head: usize, row: usize, integers: &[u16], scale: u16) {
         let (block, scales) = (self.geometry.block_range(head, row), self.geometry.scales_range(head));
-        let lane = value_lane_mut(&mut self.v.as_bits_mut()[block], row);
-        lane.zip(integers.iter().chain(repeat(&0))).for_each(|(to, &x)| *to = x);
+        let (rows, lane) = (row % KV_LANES / 2, row % 2);
+        let block = self.v.as_bits_mut()[block].as_chunks_mut::<{ KV_LANES * KV_COMPONENTS }>().0;
+        for (to, integers) in block.iter_mut().zip(integers.as_chunks::<KV_COMPONENTS>().0) {
+            let pairs = &mut to.as_chunks_mut::<2>().0.as_chunks_mut::<KV_COMPONENTS>().0[rows];
+            for (pair, &x) in pairs.iter_mut().zip(integers) {
+                pair[lane] = x;
+            }
+        }
         self.v.as_bits_mut()[scales][row] = scale;
     }
 }
