@@ -88,8 +88,8 @@ pub enum Command {
     ///
     /// Processor, kernels, memory and its measured read bandwidth, and devices with their limits. With a model, its
     /// weights are loaded by every path that each device offers, and GPUs prove that they read the host's bytes. What the
-    /// weights are is not looked at; `run` refuses those that are not finite. Lines about XDG_RUNTIME_DIR come from a layer
-    /// of Mesa's Vulkan drivers that looks for a display; with NODEVICE_SELECT=1 in the environment it is left out.
+    /// weights are is not looked at; `run` refuses those that are not finite. Lines about `XDG_RUNTIME_DIR` come from a
+    /// layer of Mesa's Vulkan drivers that looks for a display; with `NODEVICE_SELECT=1` in the environment it is left out.
     Doctor(DoctorArgs),
     /// Write a model as a set of smaller files, of which any opens the whole
     ///
