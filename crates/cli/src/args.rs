@@ -8,7 +8,9 @@ mod split;
 use std::num::NonZero;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use muser_cpu::caps::Tier;
 use muser_memory::LoadPolicy;
 
 pub use bench::BenchArgs;
@@ -86,7 +88,8 @@ pub enum Command {
     ///
     /// Processor, kernels, memory and its measured read bandwidth, and devices with their limits. With a model, its
     /// weights are loaded by every path that each device offers, and GPUs prove that they read the host's bytes. What the
-    /// weights are is not looked at; `run` refuses those that are not finite.
+    /// weights are is not looked at; `run` refuses those that are not finite. Lines about `XDG_RUNTIME_DIR` come from a
+    /// layer of Mesa's Vulkan drivers that looks for a display; with `NODEVICE_SELECT=1` in the environment it is left out.
     Doctor(DoctorArgs),
     /// Write a model as a set of smaller files, of which any opens the whole
     ///
@@ -109,8 +112,8 @@ pub struct EngineArgs {
     #[arg(long)]
     pub reference: bool,
     /// SIMD tier of the kernels; the answer does not depend on it [default: the fastest of this machine]
-    #[arg(long, value_name = "NAME", conflicts_with = "reference")]
-    pub tier: Option<String>,
+    #[arg(long, value_name = "NAME", conflicts_with = "reference", value_parser = tiers())]
+    pub tier: Option<Tier>,
     /// Tokens processed at once; the answer does not depend on it
     #[arg(long, value_name = "N", default_value_t = muser_engine::DEFAULT_BATCH, value_parser = parse_count)]
     pub batch: NonZero<usize>,
@@ -343,6 +346,12 @@ pub enum Ctx {
 
 /// More threads than this compute nothing faster on any machine, and a system may not survive being asked for them.
 const MAX_THREADS: usize = 512;
+
+/// The names of the kernels that this machine can run, slowest first.
+fn tiers() -> impl TypedValueParser<Value = Tier> {
+    let names = Tier::available().into_iter().map(Tier::name);
+    PossibleValuesParser::new(names).try_map(|name| Tier::named(&name).ok_or("expected a tier of this machine"))
+}
 
 fn parse_threads(text: &str) -> Result<NonZero<usize>, String> {
     let threads = text.parse().ok().filter(|threads: &NonZero<usize>| threads.get() <= MAX_THREADS);

@@ -7,7 +7,6 @@ use std::thread::available_parallelism;
 
 use anyhow::{Context as _, Result};
 use muser_cpu::CpuBackend;
-use muser_cpu::caps::Tier;
 use muser_cpu::pool::physical_cores;
 use muser_engine::{Engine, LoadOptions, LoadReport, Loaded, PlanOptions, Session};
 use muser_memory::{Device, LoadProgress, Plan, Residency};
@@ -17,7 +16,7 @@ use muser_text::template::ChatTemplate;
 use serde::Serialize;
 
 use crate::args::{Ctx, EngineArgs};
-use crate::exit::{self, Usage};
+use crate::exit;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::terminal::{counted, warn};
@@ -162,13 +161,5 @@ fn backend(args: &EngineArgs, threads: NonZero<usize>) -> Result<Box<dyn Backend
     if args.reference {
         return Ok(Box::new(Reference::new(threads)));
     }
-    let tier = args.tier.as_deref().map(tier).transpose()?;
-    Ok(Box::new(CpuBackend::new(Device::host(), threads, tier)?))
-}
-
-fn tier(name: &str) -> Result<Tier> {
-    Tier::named(name).ok_or_else(|| {
-        let names = Tier::available().into_iter().map(Tier::name).collect::<Vec<_>>().join(", ");
-        Usage(format!("--tier {name} is not a tier of this machine, which has: {names}")).into()
-    })
+    Ok(Box::new(CpuBackend::new(Device::host(), threads, args.tier)?))
 }

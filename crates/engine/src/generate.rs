@@ -140,11 +140,12 @@ impl Engine {
             if on_event(Event::Token { id: next, text: text.push(next)? }).is_break() {
                 break Finish::Interrupted;
             }
-            if session.tokens().len() == session.n_ctx() {
-                break Finish::ContextFull;
-            }
             if generation.n_generated == limit {
                 break Finish::Length;
+            }
+            // The last token needs no place: a context of n holds a prompt and an answer of n + 1 tokens together.
+            if session.tokens().len() == session.n_ctx() {
+                break Finish::ContextFull;
             }
             next = self.next_token(session, &[next], sampler, &mut |_| ControlFlow::Continue(()))?;
         };

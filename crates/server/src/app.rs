@@ -135,7 +135,9 @@ impl App {
     pub fn judge(&self, unknown: &Unknown) -> ApiResult<HeaderMap> {
         let mut headers = HeaderMap::new();
         if let Some(name) = unknown.first().filter(|_| self.options.strict) {
-            let message = format!("`{name}` is not known, and --strict refuses what is not; expected no such field");
+            let message = format!(
+                "`{name}` is not a field that is known, and --strict refuses such; expected the field left out"
+            );
             return Err(ApiError { code: "unknown_parameter", ..ApiError::invalid(name, message) });
         }
         if let Some(warning) = unknown.warning().and_then(|warning| HeaderValue::from_str(&warning).ok()) {

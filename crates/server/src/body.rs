@@ -12,7 +12,8 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use crate::fields::Fields;
-use crate::json;
+use crate::framing::{shown, values};
+use crate::json::{self, Bounded, Counted};
 use crate::reply::{ApiError, ApiResult};
 
 /// How long a refused body is read on, so that its sender comes to read the reply.
@@ -63,7 +64,8 @@ async fn read<'a>(app: &'a App, headers: &HeaderMap, body: Body) -> ApiResult<(V
     })
 }
 
-/// Reads a body, and makes something of the fields of its JSON object on a thread where that may take its time.
+/// Reads a body, and makes something of the fields of its JSON object on a thread where that may take its time. The array of
+/// the field that `bounded` names, if it names one, has to fit into the context.
 ///
 /// # Errors
 /// It is compressed, longer than allowed, takes too long to arrive or is not a JSON object; or what `parse` finds wrong.
@@ -71,13 +73,16 @@ pub async fn parse<T: Send + 'static>(
     app: &Arc<App>,
     headers: &HeaderMap,
     body: Body,
+    bounded: Option<(&'static str, Counted)>,
     parse: impl FnOnce(&App, Fields) -> ApiResult<T> + Send + 'static,
 ) -> ApiResult<T> {
     check_encoding(headers)?;
     let (bytes, _share) = read(app, headers, body).await?;
     let reader = Arc::clone(app);
+    let n_ctx = app.served.service.status().n_ctx;
+    let bounded = bounded.map(|(field, counted)| Bounded { field, counted, n_ctx });
     let parsed = spawn_blocking(move || {
-        let document = json::parse(&bytes)?;
+        let document = json::parse(&bytes, bounded)?;
         drop(bytes);
         parse(&reader, Fields::of("", document)?)
     })
@@ -87,12 +92,10 @@ pub async fn parse<T: Send + 'static>(
 
 /// Bodies are read as they are.
 fn check_encoding(headers: &HeaderMap) -> ApiResult<()> {
-    let values = headers.get_all(header::CONTENT_ENCODING).iter();
-    let named = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    match named.into_iter().find(|name| !(name.is_empty() || name.eq_ignore_ascii_case(b"identity"))) {
+    match values(headers, &header::CONTENT_ENCODING).find(|name| !name.eq_ignore_ascii_case(b"identity")) {
         None => Ok(()),
         Some(name) => {
-            let name: String = String::from_utf8_lossy(name).chars().take(40).collect();
+            let name = shown(name);
             let message = format!("bodies with Content-Encoding {name:?} are not read; expected \"identity\", or none");
             Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", message))
         }
@@ -128,7 +131,7 @@ fn too_large(max: usize) -> ApiError {
 
 /// Reads on for a while and forgets what comes: a client that is still sending would otherwise find its connection
 /// closed, and not the reply.
-fn discard(mut body: Body) {
+pub fn discard(mut body: Body) {
     tokio::spawn(timeout(LINGER, async move { while let Some(Ok(_)) = body.frame().await {} }));
 }
 

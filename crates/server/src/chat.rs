@@ -18,6 +18,7 @@ use crate::body;
 use crate::exchange::SaidAll;
 use crate::fields::{Fields, Unknown};
 use crate::foreign;
+use crate::json::Counted;
 use crate::prepared::{Head, Prepared, collect};
 use crate::reply::{ApiError, ApiResult};
 use crate::settings::{Bounds, MAX_TOP_LOGPROBS, Settings, fresh_seed, max_tokens};
@@ -36,7 +37,7 @@ pub async fn complete(
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Response> {
-    let (prepared, parsers) = body::parse(&app, &headers, body, prepare).await?;
+    let (prepared, parsers) = body::parse(&app, &headers, body, Some(("messages", Counted::Elements)), prepare).await?;
     let Prepared { settings, headers, .. } = &prepared;
     let (n, stream_options, headers) = (settings.n, settings.stream, headers.clone());
     let mut choices = Choices::new(parsers, settings.top_logprobs.is_some());
@@ -56,7 +57,7 @@ pub async fn complete(
 
 /// Shows the prompt that a conversation comes to.
 pub async fn apply_template(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> ApiResult<Response> {
-    let (text, headers) = body::parse(&app, &headers, body, |app, mut fields| {
+    let (text, headers) = body::parse(&app, &headers, body, None, |app, mut fields| {
         let mut unknown = Unknown::default();
         app.take_model(&mut fields)?;
         let conversation = Conversation::take(app, &mut fields, &mut unknown)?;

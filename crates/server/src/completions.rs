@@ -17,6 +17,7 @@ use crate::chat::now;
 use crate::exchange::SaidAll;
 use crate::fields::{Fields, Unknown};
 use crate::foreign;
+use crate::json::Counted;
 use crate::prepared::{Choice, Head, Prepared, collect};
 use crate::reply::{ApiError, ApiResult};
 use crate::settings::{Bounds, MAX_TOP_LOGPROBS, Settings, max_tokens, token_ids};
@@ -36,7 +37,7 @@ pub async fn complete(
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<Response> {
-    let prepared = body::parse(&app, &headers, body, prepare).await?;
+    let prepared = body::parse(&app, &headers, body, Some(("prompt", Counted::Numbers)), prepare).await?;
     let Prepared { settings, headers, prompts } = &prepared;
     let (n_choice, stream_options, headers) = (prompts.len() * settings.n, settings.stream, headers.clone());
     let is_scored = settings.top_logprobs.is_some();

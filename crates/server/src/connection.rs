@@ -130,12 +130,12 @@ async fn converse(
     };
     let Parts { io, read_buf, .. } = connection.into_parts();
     let mut stream = io.into_inner().into_inner();
-    let is_slow = ended.as_ref().is_err_and(hyper::Error::is_timeout) && !read_buf.is_empty();
+    let last_words = ended.as_ref().err().filter(|_| !read_buf.is_empty()).and_then(|error| unfinished(error, options));
     let is_unread = ended.as_ref().is_err_and(hyper::Error::is_parse);
     // The connection is over; there is nobody to tell of what fails now.
     let _ = timeout(LAST_WORDS, async {
-        if is_slow {
-            stream.write_all(&refusal(&slow_head(options.header_timeout))).await?;
+        if let Some(error) = last_words {
+            stream.write_all(&refusal(&error)).await?;
         }
         stream.shutdown().await?;
         if is_unread {
@@ -148,10 +148,19 @@ async fn converse(
     ended
 }
 
-/// What a client is told whose head does not come to an end.
-fn slow_head(limit: Duration) -> ApiError {
-    let message = format!("the request's head did not arrive within {} seconds", limit.as_secs_f64());
-    ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
+/// What a client is told whose head does not come to an end, or begins in a way that HTTP's implementation has no reply to.
+fn unfinished(error: &hyper::Error, options: &Options) -> Option<ApiError> {
+    let invalid = |message| Some(ApiError::new(StatusCode::BAD_REQUEST, "invalid_http", message));
+    match error {
+        error if error.is_timeout() => {
+            let limit = options.header_timeout.as_secs_f64();
+            let message = format!("the request's head did not arrive within {limit} seconds");
+            Some(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        }
+        error if error.is_incomplete_message() => invalid("the request ended within its head"),
+        error if error.is_parse_version_h2() => invalid("the connection begins with HTTP/2; expected HTTP/1.1"),
+        _ => None,
+    }
 }
 
 /// Waits until it turns true.

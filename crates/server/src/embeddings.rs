@@ -20,6 +20,7 @@ use crate::completions::take_prompts;
 use crate::fields::{Fields, Unknown};
 use crate::foreign;
 use crate::jobs::{Jobs, Progress};
+use crate::json::Counted;
 use crate::prepared::check_prompts;
 use crate::reply::{ApiError, ApiResult};
 
@@ -44,7 +45,8 @@ struct Inputs {
 
 /// Makes a vector of length 1 for each text.
 pub async fn embed(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> ApiResult<Response> {
-    let Inputs { prompts, pooling, encoding, headers } = body::parse(&app, &headers, body, inputs).await?;
+    let bounded = Some(("input", Counted::Numbers));
+    let Inputs { prompts, pooling, encoding, headers } = body::parse(&app, &headers, body, bounded, inputs).await?;
     let n_input = prompts.len();
     let n_prompt: usize = prompts.iter().map(Vec::len).sum();
     let service = app.served.service.clone();

@@ -1,14 +1,17 @@
 //! What a connection's bytes have to know of the request that is being answered over it.
 
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use axum::body::{Body, Bytes};
-use axum::http::{Request, Version};
+use axum::http::{Request, Version, header};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::watch;
+
+use crate::framing::{RawHead, TwoLengths};
 
 /// The state of one connection, which its bytes and its requests share. They are at work on one task, one after the other.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub struct Exchange {
     is_owed: AtomicBool,
     /// Turns true when the client will say no more.
     has_said_all: watch::Sender<bool>,
+    /// What has come of the next request's head.
+    head: Mutex<RawHead>,
     /// Who reads, while a request is being answered.
     reader: Mutex<Option<Waker>>,
 }
@@ -68,8 +73,14 @@ impl Exchange {
         self.is_heard.store(request.body().is_end_stream(), Ordering::Relaxed);
         self.is_starved.store(false, Ordering::Relaxed);
         self.may_be_told_to_wait.store(request.version() >= Version::HTTP_11, Ordering::Relaxed);
+        let head = mem::take(&mut *self.head.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_coded = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let has_two_lengths = is_coded && head.has_content_length(request.method());
         let mut request = request.map(|body| Body::new(Heard { body, exchange: Arc::clone(self) }));
         request.extensions_mut().insert(SaidAll(self.has_said_all.subscribe()));
+        if has_two_lengths {
+            request.extensions_mut().insert(TwoLengths);
+        }
         (Turn(Arc::clone(self)), request)
     }
 
@@ -84,8 +95,11 @@ impl Exchange {
     }
 
     /// More of a request has come.
-    pub fn fed(&self) {
+    pub fn fed(&self, bytes: &[u8]) {
         self.is_starved.store(false, Ordering::Relaxed);
+        if !load(&self.is_busy) || load(&self.is_heard) {
+            self.head.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+        }
     }
 
     fn wake_reader(&self) {

@@ -175,7 +175,7 @@ impl Fields {
     pub fn only(&mut self, name: &str, neutral: &Value) -> ApiResult<()> {
         match self.take(name) {
             Some(value) if value != *neutral => {
-                Err(ApiError::unsupported(self.path(name), &format!("{neutral}, or none")))
+                Err(ApiError::unsupported(self.path(name), &value, &format!("{neutral}, or the field left out")))
             }
             _ => Ok(()),
         }

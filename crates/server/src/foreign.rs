@@ -142,7 +142,7 @@ pub const ANSWERS: &[Group] = &[
         fields: &[("options", "{}"), ("parameters", "{}"), ("sampling_params", "{}"), ("extra_body", "{}")],
     },
     Group {
-        instead: "no such field: a prompt is never cut, and a context never shifted; --ctx says how long it is",
+        instead: "the field left out: a prompt is never cut, and a context never shifted; --ctx says how long it is",
         fields: &[
             ("truncate", "false"),
             ("truncation", "\"disabled\""),
@@ -157,7 +157,7 @@ pub const ANSWERS: &[Group] = &[
         ],
     },
     Group {
-        instead: "no such field",
+        instead: "the field left out",
         fields: &[
             ("min_tokens", "0"),
             ("min_length", "0"),
@@ -217,7 +217,7 @@ pub const TEMPLATE: &[Group] = &[
         ],
     },
     Group {
-        instead: "no such field: the template is the model's",
+        instead: "the field left out: the template is the model's",
         fields: &[
             ("chat_template", ""),
             ("template", ""),
@@ -252,7 +252,7 @@ pub const OF_CHATS: &[Group] = &[
             ("response_format", "{\"type\": \"text\"}"),
         ],
     },
-    Group { instead: "no such field", fields: &[("echo", "false"), ("suffix", "\"\"")] },
+    Group { instead: "the field left out", fields: &[("echo", "false"), ("suffix", "\"\"")] },
 ];
 
 /// What belongs to completions, in chats.
@@ -267,7 +267,7 @@ pub const MESSAGES: &[Group] = &[
     Group { instead: "`tool_calls`", fields: &[("function_call", "")] },
     Group { instead: "text", fields: &[("images", "[]"), ("audio", ""), ("input_audio", "")] },
     Group {
-        instead: "no such field: an answer is a message of its own",
+        instead: "the field left out: an answer is a message of its own",
         fields: &[("prefix", "false"), ("partial", "false")],
     },
 ];
@@ -281,12 +281,12 @@ pub const FORMATS: &[Group] = &[Group {
 /// How texts become vectors.
 pub const EMBEDDINGS: &[Group] = &[
     Group {
-        instead: "no such field: a text is never cut",
+        instead: "the field left out: a text is never cut",
         fields: &[("truncate", "false"), ("truncation", "false"), ("truncate_prompt_tokens", ""), ("num_ctx", "")],
     },
     Group { instead: "`encoding_format`", fields: &[("output_dtype", "\"float\""), ("embedding_type", "\"float\"")] },
     Group {
-        instead: "no such field",
+        instead: "the field left out",
         fields: &[
             ("dimensions", ""),
             ("output_dimension", ""),
@@ -320,7 +320,9 @@ pub fn refuse(fields: &mut Fields, groups: &[Group]) -> ApiResult<()> {
             if let Some(value) = fields.take(name)
                 && !is_neutral(&value, neutral)
             {
-                return Err(ApiError::unsupported(fields.path(name), instead));
+                let expected =
+                    if neutral.is_empty() { (*instead).to_owned() } else { format!("{neutral}, or {instead}") };
+                return Err(ApiError::unsupported(fields.path(name), &value, &expected));
             }
         }
     }
@@ -352,7 +354,8 @@ mod tests {
                 let mut asks = Fields::of("", json!({*name: ["more"]})).expect("an object");
                 let error = refuse(&mut asks, std::slice::from_ref(group)).expect_err(name);
                 assert_eq!(error.param.as_deref(), Some(*name));
-                assert!(error.message.contains(group.instead), "{}", error.message);
+                let all = [*name, "an array", neutral, group.instead];
+                assert!(all.iter().all(|part| error.message.contains(part)), "{}", error.message);
                 if !neutral.is_empty() {
                     let neutral: Value = serde_json::from_str(neutral).unwrap_or_else(|_| panic!("{name}: {neutral}"));
                     let mut takes = Fields::of("", json!({*name: neutral})).expect("an object");

@@ -11,6 +11,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
+use crate::body::discard;
+use crate::framing::{TwoLengths, check_coding, check_expectation};
 use crate::reply::{ApiError, ApiResult, MAX_HEAD_BYTES};
 
 /// The one route that tells nobody anything.
@@ -19,8 +21,16 @@ const OPEN_ROUTE: &str = "/health";
 /// Refuses requests that must not come through.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (headers, uri) = (request.headers(), request.uri());
-    let checked = check_size(request.method(), headers, uri)
-        .and_then(|()| check_host(&app, headers, uri))
+    let has_two_lengths = request.extensions().get::<TwoLengths>().is_some();
+    let read = check_size(request.method(), headers, uri)
+        .and_then(|()| check_coding(headers, has_two_lengths))
+        .and_then(|()| check_expectation(headers));
+    if let Err(error) = read {
+        // Where the next request begins is not known.
+        discard(request.into_body());
+        return ([(header::CONNECTION, "close")], error).into_response();
+    }
+    let checked = check_host(&app, headers, uri)
         .and_then(|()| check_origin(headers))
         .and_then(|()| if uri.path() == OPEN_ROUTE { Ok(()) } else { check_key(&app, headers) });
     match checked {

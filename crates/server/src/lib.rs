@@ -26,6 +26,7 @@ mod error;
 mod exchange;
 mod fields;
 mod foreign;
+mod framing;
 mod guard;
 mod info;
 mod jobs;

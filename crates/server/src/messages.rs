@@ -80,7 +80,7 @@ fn content(fields: &mut Fields, unknown: &mut Unknown) -> ApiResult<Option<Strin
         let mut part = Fields::of(format!("{path}[{index}]"), value)?;
         let kind = part.required("type", "\"text\"")?;
         if kind != "text" {
-            return Err(ApiError::unsupported(part.path("type"), "\"text\": the model reads nothing else"));
+            return Err(ApiError::unsupported(part.path("type"), &kind, "\"text\": the model reads nothing else"));
         }
         let text = part.required("text", "a string")?;
         let Value::String(text) = text else {

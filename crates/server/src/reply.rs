@@ -53,10 +53,10 @@ impl ApiError {
         Self::invalid(param, message)
     }
 
-    /// A field that would change the answer, and does not here.
-    pub fn unsupported(param: impl Into<String>, expected: &str) -> Self {
+    /// A field whose value would change the answer, and does not here.
+    pub fn unsupported(param: impl Into<String>, found: &Value, expected: &str) -> Self {
         let param = param.into();
-        let message = format!("`{param}` is not supported; expected {expected}");
+        let message = format!("`{param}` is {}, which is not supported; expected {expected}", shown(found));
         Self { code: "unsupported_value", ..Self::invalid(param, message) }
     }
 

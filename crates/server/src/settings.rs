@@ -83,7 +83,7 @@ impl Settings {
         fields.without_effect(&WITHOUT_EFFECT);
         foreign::refuse(fields, foreign::ANSWERS)?;
         fields.only("store", &json!(false))?;
-        let n = fields.integer("n", 1..=bounds.max_n as i64)?.unwrap_or(1) as usize;
+        let n = choices(fields, bounds.max_n)?;
         let sampler = sampler(fields)?;
         Ok(Self {
             max_tokens: None,
@@ -140,6 +140,18 @@ impl Settings {
 /// It is less, or no whole number.
 pub fn max_tokens(fields: &mut Fields, name: &str) -> ApiResult<Option<usize>> {
     Ok(fields.at_least(name, 1)?.map(|tokens| tokens as usize))
+}
+
+/// Takes the number of choices, which are made beside each other.
+fn choices(fields: &mut Fields, max_n: usize) -> ApiResult<usize> {
+    let Some(value) = fields.take("n") else { return Ok(1) };
+    whole(&value).filter(|n| (1..=max_n as i64).contains(n)).map(|n| n as usize).ok_or_else(|| {
+        let expected = match max_n {
+            1 => "1: each choice takes a slot, and the server has one (--slots)".to_owned(),
+            max_n => format!("a whole number from 1 to {max_n}: each choice takes one of the server's slots (--slots)"),
+        };
+        ApiError::out_of_range(fields.path("n"), &value, &expected)
+    })
 }
 
 fn sampler(fields: &mut Fields) -> ApiResult<SamplerSpec> {
@@ -305,6 +317,22 @@ mod tests {
             let error = settings(body.clone()).err().unwrap_or_else(|| panic!("{body} was taken"));
             assert_eq!(error.param.as_deref(), Some(param), "{body}");
             assert!(error.message.contains("expected") || error.message.contains("only allowed"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn choices_are_bounded_by_the_slots_and_the_refusal_says_so() {
+        for (max_n, n, expected) in [
+            (1, json!(0), "`n` is 0; expected 1: each choice takes a slot, and the server has one (--slots)"),
+            (1, json!(2), "`n` is 2; expected 1: each choice takes a slot, and the server has one (--slots)"),
+            (
+                4,
+                json!(1.5),
+                "`n` is 1.5; expected a whole number from 1 to 4: each choice takes one of the server's slots (--slots)",
+            ),
+        ] {
+            let error = choices(&mut Fields::of("", json!({"n": n})).expect("an object"), max_n).expect_err("too many");
+            assert_eq!(error.message, expected);
         }
     }
 

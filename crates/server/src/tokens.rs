@@ -19,7 +19,7 @@ use crate::settings::token_ids;
 
 /// The tokens of a text.
 pub async fn tokenize(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> ApiResult<Response> {
-    let (tokens, headers) = body::parse(&app, &headers, body, |app, mut fields| {
+    let (tokens, headers) = body::parse(&app, &headers, body, None, |app, mut fields| {
         let mut unknown = Unknown::default();
         app.take_model(&mut fields)?;
         let content = fields.required("content", "a string")?;
@@ -49,7 +49,7 @@ pub async fn tokenize(State(app): State<Arc<App>>, headers: HeaderMap, body: Bod
 
 /// The text of tokens.
 pub async fn detokenize(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> ApiResult<Response> {
-    let (text, headers) = body::parse(&app, &headers, body, |app, mut fields| {
+    let (text, headers) = body::parse(&app, &headers, body, None, |app, mut fields| {
         const EXPECTED: &str = "an array of token ids";
         let mut unknown = Unknown::default();
         app.take_model(&mut fields)?;

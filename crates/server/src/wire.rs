@@ -150,7 +150,7 @@ impl AsyncRead for Wire {
             let n_before = buf.filled().len();
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
             if buf.filled().len() > n_before || buf.remaining() == 0 {
-                self.exchange.fed();
+                self.exchange.fed(&buf.filled()[n_before..]);
                 return Poll::Ready(Ok(()));
             }
             self.is_at_end = true;

@@ -25,7 +25,7 @@ pub struct ServeArgs {
     /// [default: an eighth of the memory that is available]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_or_zero)]
     pub prefix_cache: Option<u64>,
-    /// Most requests that wait for a slot; further ones are refused
+    /// Most requests that wait for a slot; further ones are refused. With 0, those that find no slot free
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse_number)]
     pub max_queue: usize,
     #[command(flatten)]

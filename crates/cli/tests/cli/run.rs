@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 
+use muser_cpu::caps::Tier;
 use muser_tests::model::{GEMMA3, MUSE, SMOLLM2};
 use muser_tests::model_path;
 use serde_json::Value;
@@ -196,6 +197,19 @@ fn an_answer_ends_where_the_context_does_and_says_so() {
 }
 
 #[test]
+fn a_prompt_that_leaves_one_place_has_an_answer_of_two_tokens() {
+    let run = |ctx: u64, n: &str| {
+        let args = ["run", "--raw", "--temp", "0", "--json", "--ctx", &ctx.to_string(), "-n", n];
+        muser(args).args([model_path(SMOLLM2)]).args(["Once upon a time, in a village"]).prints_json()
+    };
+    let n_prompt = run(64, "0")["prompt_tokens"].as_u64().expect("a count");
+    for (n, n_token, finish) in [("1", 1, "length"), ("2", 2, "length"), ("3", 2, "context")] {
+        let document = run(n_prompt + 1, n);
+        assert_eq!((ids(&document["ids"]).len(), &document["finish"]), (n_token, &finish.into()), "at most {n}");
+    }
+}
+
+#[test]
 fn a_context_beyond_the_trained_one_is_had_with_a_warning() {
     let done = muser(["run", "--raw", "-n", "1", "--ctx", "5000"]).args([model_path(MUSE[1])]).args(["hi"]).run();
     done.expect_code(0);
@@ -247,9 +261,19 @@ fn flags_that_can_not_be_are_wrong_usage() {
         let said = call.refuses();
         assert!(said.starts_with("error: "), "{args:?}: {said}");
     }
-    let said = muser(["run", "--tier", "warp"]).args([model_path(MUSE[1])]).args(["hi"]).fails(2);
-    assert!(said.starts_with("--tier warp is not a tier of this machine, which has: scalar"), "{said}");
     muser(["run", "--json"]).args([model_path(MUSE[1])]).stdin("").fails(2);
+}
+
+#[test]
+fn the_tiers_of_this_machine_are_named_by_the_help_and_where_another_is_asked_for() {
+    let names: Vec<_> = Tier::available().into_iter().map(Tier::name).collect();
+    let listed = format!("[possible values: {}]", names.join(", "));
+    for command in ["run", "serve", "bench"] {
+        let said = muser([command, "/no/such/file", "--tier", "warp"]).refuses();
+        assert!(said.contains("'warp'") && said.contains("--tier") && said.contains(&listed), "{command}: {said}");
+        let help = muser([command, "--help"]).prints().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&listed), "{command}: {help}");
+    }
 }
 
 #[test]

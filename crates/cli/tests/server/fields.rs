@@ -64,6 +64,21 @@ fn token_limits_are_at_least_one_and_never_more_than_the_context() {
 }
 
 #[test]
+fn a_prompt_that_leaves_one_place_has_an_answer_of_two_tokens() {
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    let id = &server.tokens("a")[0];
+    for (max_tokens, n_token) in [(json!(1), 1), (json!(2), 2), (json!(3), 2)] {
+        let reply = server.post(TEXT, &json!({"prompt": vec![id; 63], "max_tokens": max_tokens, "temperature": 0}));
+        let document = reply.expect(200);
+        assert_eq!(document["usage"]["completion_tokens"], n_token, "{document}");
+        assert_eq!(document["choices"][0]["finish_reason"], "length");
+        assert_eq!(reply.header("x-muser-max-tokens"), Some(&*n_token.to_string()));
+    }
+    let message = refuses(&server, TEXT, &json!({"prompt": vec![id; 64]}), "prompt");
+    assert!(message.contains("64 tokens; expected at most 63"), "{message}");
+}
+
+#[test]
 fn without_a_token_limit_chats_fill_the_context_and_completions_have_sixteen() {
     let server = endless(&["--ctx", "64"]);
     for (path, body, n) in [

@@ -72,6 +72,38 @@ fn a_gigabyte_is_refused_before_it_comes_and_while_it_comes_and_memory_stays_fla
 }
 
 #[test]
+fn what_is_longer_than_the_context_is_refused_before_it_is_held() {
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    let message = r#"{"role":"user","content":"hi"},"#;
+    let ids = "1,".repeat(500_000);
+    let bodies = [
+        (
+            "/v1/chat/completions",
+            "messages",
+            150_001,
+            format!(r#"{{"messages":[{}"#, message.repeat(150_000)) + &message[..30] + "]}",
+        ),
+        (TEXT, "prompt", 500_001, format!(r#"{{"prompt":[{ids}1]}}"#)),
+        (TEXT, "prompt", 500_001, format!(r#"{{"prompt":[[1],[{ids}1]]}}"#)),
+        ("/v1/embeddings", "input", 500_001, format!(r#"{{"input":[{ids}1]}}"#)),
+    ];
+    let peak = peak_bytes(&server);
+    for (path, field, n, body) in &bodies {
+        let reply = Conversation::open(&server).send("POST", path, &[], body).reply();
+        let (param, message) = reply.refusal(400);
+        assert_eq!(param, *field, "{message}");
+        assert!(message.starts_with(&format!("`{field}` has {n} ")), "{message}");
+        assert!(message.contains("expected at most 64: the context holds 64 tokens"), "{message}");
+    }
+    // The bodies themselves, and little more.
+    let longest = bodies.iter().map(|(.., body)| body.len() as u64).max().expect("there are some");
+    let grown = peak_bytes(&server) - peak;
+    assert!(grown < 2 * longest + (8 << 20), "{grown} bytes for bodies of {longest} at most");
+    let prompts = vec!["hi"; 100];
+    server.post(TEXT, &json!({"prompt": prompts, "max_tokens": 1})).expect(200);
+}
+
+#[test]
 fn a_body_that_does_not_come_to_an_end_is_given_up() {
     let server = endless(&["--ctx", "64", "--slots", "1", "--read-timeout", "0.3"]);
     let mut slow = Conversation::open(&server);
@@ -119,7 +151,16 @@ fn connections_beyond_the_limit_wait_for_others_to_end() {
 
 /// What the process has of the machine's memory.
 fn resident_bytes(server: &Server) -> u64 {
+    memory(server, "VmRSS:")
+}
+
+/// The most that it ever had.
+fn peak_bytes(server: &Server) -> u64 {
+    memory(server, "VmHWM:")
+}
+
+fn memory(server: &Server, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says so");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says so");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }

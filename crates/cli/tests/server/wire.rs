@@ -1,7 +1,7 @@
 //! What goes over the wire before and beside requests: heads that can't be read, bodies that are not taken as they are, clients
 //! that have said all they will.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::Conversation;
 use crate::place::{Server, endless, muse};
@@ -99,6 +99,90 @@ fn what_can_not_be_read_as_a_request_is_refused_in_the_interfaces_own_shape() {
 }
 
 #[test]
+fn what_leaves_open_where_its_body_ends_is_refused_and_nothing_after_it_is_read() {
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    let chunks = "5\r\nhello\r\n0\r\n\r\n";
+    for (headers, body, status, word) in [
+        ("Transfer-Encoding: gzip, chunked\r\n", chunks, 501, "\"gzip\""),
+        ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", chunks, 501, "\"gzip\""),
+        ("Transfer-Encoding: identity, Chunked\r\n", chunks, 501, "\"identity\""),
+        ("Transfer-Encoding: chunked, chunked\r\n", chunks, 400, "more than once"),
+        ("Transfer-Encoding: gzip\r\n", "hello", 400, "can't be read"),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+            chunks,
+            400,
+            "`Content-Length` and `Transfer-Encoding`",
+        ),
+        (
+            "content-length: 20\r\nTRANSFER-ENCODING: chunked\r\n",
+            chunks,
+            400,
+            "`Content-Length` and `Transfer-Encoding`",
+        ),
+        ("Content-Length: 5\r\nContent-Length: 6\r\n", "hello", 400, "can't be read"),
+        ("Expect: foo\r\nContent-Length: 5\r\n", "hello", 417, "\"100-continue\""),
+        ("Expect: 100-continue, foo\r\n", "", 417, "\"foo\""),
+    ] {
+        let first = format!("POST {TEXT} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}");
+        let second = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut conversation = Conversation::open(&server);
+        conversation.write(format!("{first}{second}").as_bytes());
+        let replies = String::from_utf8(conversation.rest()).expect("text");
+        let (head, error) = replies.split_once("\r\n\r\n").expect("a reply");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {replies}");
+        assert!(head.to_ascii_lowercase().contains("connection: close"), "{headers}: {replies}");
+        let error: Value = serde_json::from_str(error).expect("one reply");
+        assert!(error["error"]["message"].as_str().is_some_and(|message| message.contains(word)), "{headers}: {error}");
+    }
+    for headers in ["Transfer-Encoding: Chunked\r\n", "Transfer-Encoding: chunked\r\nExpect: 100-Continue\r\n"] {
+        let mut conversation = Conversation::open(&server);
+        let body = r#"{"prompt": "hi", "max_tokens": 1}"#;
+        let head = format!("POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
+        conversation.write(format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes());
+        conversation.reply().expect(200);
+    }
+}
+
+#[test]
+fn a_length_of_one_request_is_not_taken_for_one_of_the_next() {
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    let body = r#"{"prompt": "hi", "max_tokens": 1}"#;
+    let served = "muser_requests_total{outcome=\"length\"}";
+    let mut conversation = Conversation::open(&server);
+    let head = |headers: &str| format!("POST {TEXT} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n");
+    conversation.write(format!("{}{body}", head(&format!("Content-Length: {}", body.len()))).as_bytes());
+    server.wait_until("the first is answered", |server| server.metric(served) == 1);
+    let chunked = head("Connection: close\r\nTransfer-Encoding: chunked");
+    conversation.write(format!("{chunked}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes());
+    let replies = String::from_utf8(conversation.rest()).expect("text");
+    assert_eq!(replies.matches("HTTP/1.1 200 OK").count(), 2, "{replies}");
+}
+
+#[test]
+fn who_ends_within_a_head_or_begins_with_another_protocol_is_told_so() {
+    let server = endless(&["--ctx", "64", "--slots", "1"]);
+    for (bytes, word) in [
+        ("G", "within its head"),
+        ("GET /health HTTP/1.1\r\nHost: loc", "within its head"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "expected HTTP/1.1"),
+        ("PRI * HTTP/2.0\r\n\r\n", "not HTTP/1.1"),
+    ] {
+        let mut conversation = Conversation::open(&server);
+        conversation.write(bytes.as_bytes());
+        conversation.say_no_more();
+        let (_, message) = conversation.reply().refusal(400);
+        assert!(message.contains(word), "{bytes:?}: {message}");
+    }
+    for nothing in ["", "\r\n"] {
+        let mut conversation = Conversation::open(&server);
+        conversation.write(nothing.as_bytes());
+        conversation.say_no_more();
+        assert_eq!(conversation.rest(), b"", "nothing was asked");
+    }
+}
+
+#[test]
 fn bodies_are_taken_as_they_are_or_refused() {
     let server = endless(&["--ctx", "64", "--slots", "1"]);
     let body = json!({"prompt": "hi", "max_tokens": 1}).to_string();
@@ -114,7 +198,7 @@ fn bodies_are_taken_as_they_are_or_refused() {
         (r#"{"prompt": "hi", "temperature": 0, "temperature": 1}"#.to_owned(), "temperature"),
         (r#"{"prompt": "hi", "logit_bias": {"7": 1, "7": 2}}"#.to_owned(), "7"),
         (json!({"prompt": vec!["a"; 2049]}).to_string(), "prompt"),
-        (format!(r#"{{"prompt": [{}1]}}"#, "1,".repeat(600_000)), ""),
+        (format!(r#"{{"prompt": "hi", "stop": [{}1]}}"#, "1,".repeat(600_000)), ""),
     ] {
         let (found, message) = Conversation::open(&server).send("POST", TEXT, &[], &body).reply().refusal(400);
         assert_eq!(found, param, "{message}");

@@ -2,24 +2,28 @@
 
 use std::collections::VecDeque;
 
-use muser_memory::Device;
+use muser_memory::{Device, KvPlane};
 use muser_model::{KvCache, ModelSpec};
 
 use super::reuse::LEAST_COPIED;
 use super::status::PrefixCacheStatus;
 use crate::Session;
 
-/// How many dropped sequences are remembered, to tell a miss by the budget from others.
+/// Most dropped sequences that are remembered, to tell a miss by the budget from others. They have what is left of it.
 const MOST_DROPPED: usize = 64;
 
 /// Copies of sessions within a budget. The one that was not used for longest goes first.
 pub(super) struct PrefixCache {
     /// The least recently used first.
     entries: Vec<Entry>,
+    /// Bytes that they take.
     size_bytes: u64,
+    /// Most bytes of entries and dropped sequences together.
     budget_bytes: u64,
     /// Tokens of sequences that had no room, the oldest first.
     dropped: VecDeque<Vec<u32>>,
+    /// Bytes that they take.
+    dropped_bytes: u64,
 }
 
 /// A session as long as what it holds.
@@ -37,9 +41,22 @@ impl Entry {
         let n_held = session.tokens().len();
         let mut copy = Session::new(spec, device, n_held).ok()?;
         copy.become_start_of(session, n_held);
-        let size_bytes = copy.cache.size_bytes();
+        let size_bytes = copy.cache.size_bytes() + bookkeeping_bytes(spec, n_held);
         (copy.tokens().len() == n_held).then_some(Self { session: copy, size_bytes })
     }
+}
+
+/// Bytes that a kept session of `n_token` tokens takes beside its keys and values: its tokens, and what says where the planes
+/// are. Vectors that grow by doubling have room for twice of what they hold.
+fn bookkeeping_bytes(spec: &ModelSpec, n_token: usize) -> u64 {
+    let of_layer = 2 * size_of::<KvPlane>() + size_of::<Option<usize>>();
+    let of_layers: usize = spec.layers.iter().map(|layer| of_layer + layer.head_dim * size_of::<u16>()).sum();
+    (2 * size_of::<Entry>() + of_layers + n_token * size_of::<u32>()) as u64
+}
+
+/// Bytes that a remembered sequence takes.
+fn dropped_bytes(tokens: &[u32]) -> u64 {
+    (2 * size_of::<Vec<u32>>() + size_of_val(tokens)) as u64
 }
 
 /// Whether every place that one session can be gone on from, the other can, too.
@@ -49,7 +66,7 @@ fn is_covered(one: &Session, other: &Session) -> bool {
 
 impl PrefixCache {
     pub(super) fn new(budget_bytes: u64) -> Self {
-        Self { entries: Vec::new(), size_bytes: 0, budget_bytes, dropped: VecDeque::new() }
+        Self { entries: Vec::new(), size_bytes: 0, budget_bytes, dropped: VecDeque::new(), dropped_bytes: 0 }
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
@@ -64,7 +81,7 @@ impl PrefixCache {
         PrefixCacheStatus {
             n_entries: self.entries.len(),
             n_tokens: self.entries.iter().map(|entry| entry.session.tokens().len()).sum(),
-            size_bytes: self.size_bytes,
+            size_bytes: self.size_bytes + self.dropped_bytes,
             budget_bytes: self.budget_bytes,
         }
     }
@@ -83,7 +100,8 @@ impl PrefixCache {
         while let Some(at) = self.entries.iter().position(|entry| is_covered(&entry.session, session)) {
             self.remove(at);
         }
-        let has_room = KvCache::planned_bytes(spec, n_held).is_ok_and(|size_bytes| self.make_room(size_bytes));
+        let has_room = KvCache::planned_bytes(spec, n_held)
+            .is_ok_and(|size_bytes| self.make_room(size_bytes.saturating_add(bookkeeping_bytes(spec, n_held))));
         match has_room.then(|| Entry::new(session, spec, device)).flatten() {
             Some(entry) => {
                 self.size_bytes += entry.size_bytes;
@@ -112,6 +130,7 @@ impl PrefixCache {
             let oldest = self.remove(0);
             self.remember_dropped(&oldest.session);
         }
+        self.forget_dropped(size_bytes);
         true
     }
 
@@ -122,9 +141,18 @@ impl PrefixCache {
     }
 
     fn remember_dropped(&mut self, session: &Session) {
-        if self.dropped.len() == MOST_DROPPED {
-            self.dropped.pop_front();
+        let tokens = session.tokens().to_vec();
+        self.dropped_bytes += dropped_bytes(&tokens);
+        self.dropped.push_back(tokens);
+        self.forget_dropped(0);
+    }
+
+    /// Forgets dropped sequences until there are few enough, and room for so many bytes beside the entries.
+    fn forget_dropped(&mut self, more_bytes: u64) {
+        let left_bytes = self.budget_bytes.saturating_sub(self.size_bytes).saturating_sub(more_bytes);
+        while self.dropped.len() > MOST_DROPPED || self.dropped_bytes > left_bytes {
+            let Some(oldest) = self.dropped.pop_front() else { break };
+            self.dropped_bytes -= dropped_bytes(&oldest);
         }
-        self.dropped.push_back(session.tokens().to_vec());
     }
 }

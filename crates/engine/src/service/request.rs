@@ -146,7 +146,7 @@ pub enum Refusal {
         index: usize,
     },
     /// All slots work, and as many requests wait as may.
-    #[error("{n_waiting} requests wait, which is the most that may")]
+    #[error("{}", full(*n_waiting))]
     QueueFull {
         /// How many wait.
         n_waiting: usize,
@@ -157,6 +157,14 @@ pub enum Refusal {
     /// The engine thread has ended, by a shutdown or by a panic.
     #[error("the service has ended")]
     Ended,
+}
+
+fn full(n_waiting: usize) -> String {
+    match n_waiting {
+        0 => "every slot is at work, and no request may wait for one".to_owned(),
+        1 => "every slot is at work, and 1 request waits, which is the most that may".to_owned(),
+        n => format!("every slot is at work, and {n} requests wait, which is the most that may"),
+    }
 }
 
 impl Refusal {

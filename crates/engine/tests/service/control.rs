@@ -111,6 +111,8 @@ fn without_a_queue_a_request_finds_a_slot_or_is_refused() {
     let working = submit_through(&service, &[1], forever(), gate.at(is_token));
     let refused = try_submit(&service, &[1], Work::Generate(greedy(1)), |_| false).err();
     assert_eq!(refused, Some(Refusal::QueueFull { n_waiting: 0 }));
+    let said = refused.map(|refusal| refusal.to_string());
+    assert_eq!(said.as_deref(), Some("every slot is at work, and no request may wait for one"));
     service.cancel(working.id);
     gate.open();
     end(&service);

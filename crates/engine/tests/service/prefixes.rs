@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use muser_cpu::CpuBackend;
 use muser_engine::service::{Event, GenerateOptions, Miss, Service, Stats};
-use muser_memory::{Device, DeviceLimits};
+use muser_memory::{Device, DeviceLimits, KvPlane};
 use muser_tests::model::{MUSE, SMOLLM2};
 
 use crate::support::{Gate, Setup, ask, end, greedy, open, solo, submit, submit_through, tokens};
@@ -113,10 +113,12 @@ fn sessions_are_kept_within_the_budget_and_the_one_not_used_for_longest_goes() {
     let one = kept_bytes(&service);
     end(&service);
 
-    let service = model.serve(Setup { n_slot: 1, prefix_cache_bytes: 2 * one, ..Setup::default() });
+    // Room for the tokens of what has to go, too.
+    let budget = 2 * one + 1024;
+    let service = model.serve(Setup { n_slot: 1, prefix_cache_bytes: budget, ..Setup::default() });
     for prompt in &prompts {
         ask(&service, prompt, greedy(1));
-        assert!(kept_bytes(&service) <= 2 * one);
+        assert!(kept_bytes(&service) <= budget);
     }
     // Kept are those before the last, which is in the slot; the first is gone.
     assert_eq!(service.status().prefix_cache.n_entries, 2);
@@ -125,6 +127,38 @@ fn sessions_are_kept_within_the_budget_and_the_one_not_used_for_longest_goes() {
     assert_eq!(ask(&service, &prompts[0], greedy(1)).summary().n_reused, 0);
     assert_eq!(service.stats().miss(Miss::Budget).value(), 1);
     end(&service);
+}
+
+#[test]
+fn tokens_and_what_says_where_rows_are_count_within_the_budget() {
+    let model = open(SMOLLM2);
+    let prompts: Vec<Vec<u32>> = (0..6).map(|seed| tokens(32, 40_000, seed)).collect();
+    let setup = Setup { n_slot: 1, n_ctx: 64, ..Setup::default() };
+    let keep = |prefix_cache_bytes, prompts: &[Vec<u32>]| {
+        let device = Device::host();
+        let backend = CpuBackend::new(device.clone(), NonZero::<usize>::MIN, None).expect("one thread needs no other");
+        let service = model.serve_on(Box::new(backend), Setup { prefix_cache_bytes, ..setup });
+        let empty_bytes = device.allocated_bytes();
+        for prompt in prompts {
+            ask(&service, prompt, greedy(1));
+            assert!(kept_bytes(&service) <= prefix_cache_bytes);
+        }
+        let kept = (service.status().prefix_cache, device.allocated_bytes() - empty_bytes);
+        end(&service);
+        kept
+    };
+    let (one, rows_bytes) = keep(u64::MAX, &prompts[..2]);
+    let beside_bytes = one.size_bytes - rows_bytes;
+    let least = model.weights.spec().layers.len() * size_of::<KvPlane>() + 32 * size_of::<u32>();
+    assert!((least as u64..16 << 10).contains(&beside_bytes), "{beside_bytes} bytes beside the rows");
+    // Rows of four sessions alone are not four sessions, and neither leave they room for the tokens of what had to go.
+    for (budget_bytes, n_entries) in [(4 * rows_bytes, 3), (4 * one.size_bytes, 4), (4 * one.size_bytes - 1, 3)] {
+        let (kept, _) = keep(budget_bytes, &prompts);
+        assert_eq!(kept.n_entries, n_entries, "{kept:?}");
+        assert!(kept.size_bytes >= n_entries as u64 * one.size_bytes, "{kept:?}");
+    }
+    let (none, _) = keep(64, &prompts);
+    assert_eq!((none.n_entries, none.size_bytes), (0, 0));
 }
 
 #[test]
@@ -142,11 +176,12 @@ fn the_budget_is_not_passed_even_for_a_moment() {
     ask(&service, &prompts[0], greedy(1));
     ask(&service, &prompts[1], greedy(1));
     let one_bytes = kept_bytes(&service);
-    assert_eq!(device.allocated_bytes(), empty_bytes + one_bytes);
+    let rows_bytes = device.allocated_bytes() - empty_bytes;
     end(&service);
 
-    // A device that gives one byte more to nobody.
-    let (service, _device) = on(Some(empty_bytes + one_bytes), one_bytes);
+    // A device that gives one byte more to nobody, and a budget with room for the tokens of what has to go.
+    let budget_bytes = one_bytes + 512;
+    let (service, _device) = on(Some(empty_bytes + rows_bytes), budget_bytes);
     for prompt in &prompts {
         ask(&service, prompt, greedy(1));
     }
@@ -154,7 +189,7 @@ fn the_budget_is_not_passed_even_for_a_moment() {
     // While that was copied, there was no room for what the slot held.
     assert_eq!(ask(&service, &prompts[2], greedy(1)).summary().n_reused, 0);
     assert_eq!(service.stats().miss(Miss::Budget).value(), 1);
-    assert_eq!(kept_bytes(&service), one_bytes);
+    assert!((one_bytes + 1..=budget_bytes).contains(&kept_bytes(&service)));
     end(&service);
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::numbers;
-use super::rewrite::resolve;
+use super::rewrite::{check_indices, resolve};
 
 /// Most `pattern` and `patternProperties` of a schema.
 const MAX_PATTERNS: usize = 64;
@@ -68,6 +68,9 @@ impl<'a> Cost<'a> {
                     return Err(format!("an object has {n_property} properties; the limit is {MAX_PROPERTIES}"));
                 }
                 fields.iter().try_for_each(|(keyword, value)| numbers::check(keyword, value))?;
+                if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+                    check_indices(self.root, reference)?;
+                }
                 self.combine(fields);
                 fields.values().try_for_each(|value| self.visit(value))
             }

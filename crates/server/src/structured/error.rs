@@ -110,14 +110,18 @@ impl From<GrammarError> for ConstraintError {
 const MAX_MESSAGE_CHARS: usize = 300;
 
 /// What the compiler's messages say to who knows it, and what to who wrote a schema. Where the former is found, the latter
-/// takes its place, and with an ellipsis that of all that follows, too.
-const WORDS: [(&str, &str); 14] = [
+/// takes its place, and with an ellipsis that of all that follows, too. A star stands for any text.
+const WORDS: [(&str, &str); 16] = [
     ("panic", "it can't be compiled…"),
     ("fuel", "it takes too many steps to compile…"),
     ("limits.", "it takes too many steps to compile…"),
     ("Unimplemented keys:", "keywords that are not supported:"),
     ("Unsatisfiable schema: Regex is empty", "nothing satisfies the pattern and the lengths together…"),
     ("Unsatisfiable schema: anyOf is empty", "nothing satisfies the schema: there is no alternative"),
+    (
+        "Unsatisfiable schema: range * does not contain a multiple of",
+        "nothing satisfies the schema: no number within its minimum and maximum is a multiple of its multipleOf,",
+    ),
     ("Unsatisfiable schema", "nothing satisfies the schema"),
     (
         "oneOf constraints are not supported",
@@ -126,13 +130,20 @@ const WORDS: [(&str, &str); 14] = [
     ),
     ("patternProperty regexes", "patterns of patternProperties"),
     ("regex parse error", "a pattern can't be read"),
-    ("lookarounds not supported yet; WordUnicode in regex", "look-around, such as \\b, is not supported in a pattern:"),
+    (
+        "lookarounds not supported yet; * in regex",
+        "look-around, such as \\b, or ^ and $ other than at the ends, is not supported in a pattern:",
+    ),
     ("Expected f64 for", "expected a number for"),
     (
         "Only absolute $ref's (#/...) are supported without 'referencing' feature; ref",
         "$ref can lead to parts of the schema (#/...) only:",
     ),
     ("Reference segment", "$ref leads nowhere:"),
+    (
+        "circular references with sibling keys are not supported:",
+        "$ref leads back to itself, with other keywords beside it; expected it alone, or within properties or items:",
+    ),
 ];
 
 fn first_line(error: &dyn Display) -> String {
@@ -147,7 +158,14 @@ fn first_line(error: &dyn Display) -> String {
 }
 
 fn in_plain_words(text: &str) -> String {
-    let found = WORDS.iter().find_map(|(theirs, ours)| text.split_once(theirs).map(|parts| (parts, *ours)));
+    let around = |theirs: &str| match theirs.split_once('*') {
+        None => text.split_once(theirs),
+        Some((first, last)) => {
+            let (before, rest) = text.split_once(first)?;
+            Some((before, rest.split_once(last)?.1))
+        }
+    };
+    let found = WORDS.iter().find_map(|(theirs, ours)| around(theirs).map(|parts| (parts, *ours)));
     match found {
         None => text.to_owned(),
         Some(((before, after), ours)) => match ours.strip_suffix('…') {

@@ -12,6 +12,9 @@ const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 /// remainder, so the compiler takes a state for each; powers of ten come for nothing.
 const MAX_REMAINDERS: u64 = 1000;
 
+/// Greatest `multipleOf` as the compiler holds it: without its point.
+const MAX_STEP: f64 = u32::MAX as f64;
+
 /// Checks the value of a keyword, if it is one of those with numbers.
 ///
 /// # Errors
@@ -40,13 +43,21 @@ fn check_exact(keyword: &str, value: &Value) -> Result<(), String> {
 }
 
 fn check_multiple(number: &Number) -> Result<(), String> {
-    if number.as_f64().is_none_or(|number| number <= 0.0) {
-        return Err(format!("multipleOf is {number}; expected a number above 0"));
-    }
+    let step = number.as_f64().filter(|step| *step > 0.0);
+    let mut step = step.ok_or_else(|| format!("multipleOf is {number}; expected a number above 0"))?;
     let text = number.to_string();
+    // The compiler moves the point as long as something is behind it, and each time the product is rounded.
+    while step.fract() != 0.0 {
+        step *= 10.0;
+    }
+    if step > MAX_STEP {
+        return Err(format!(
+            "multipleOf is {text}, which has more digits than multiples can be told by; expected a whole number up to \
+             {MAX_STEP}, or a fraction such as 0.1, 0.01, 0.05 or 0.25"
+        ));
+    }
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    // What has more digits than fit has a large factor, too.
     let mut rest = digits.parse::<u64>().unwrap_or(u64::MAX);
     for factor in [2, 5] {
         while rest > 0 && rest.is_multiple_of(factor) {
@@ -55,7 +66,7 @@ fn check_multiple(number: &Number) -> Result<(), String> {
     }
     if rest > MAX_REMAINDERS {
         return Err(format!(
-            "multipleOf is {number}, which has the factor {rest} beside twos and fives; the limit is {MAX_REMAINDERS}"
+            "multipleOf is {text}, which has the factor {rest} beside twos and fives; expected at most {MAX_REMAINDERS}"
         ));
     }
     Ok(())
@@ -77,6 +88,17 @@ mod tests {
         }
         for value in [json!(0), json!(-1.5), json!(9_007_199_254_740_991_u64), json!("9007199254740993")] {
             assert_eq!(check("const", &value), Ok(()), "{value}");
+        }
+    }
+
+    #[test]
+    fn multiples_with_many_digits_are_refused_with_what_is_expected() {
+        for value in
+            [json!(u64::MAX), json!(1e25), json!(1e300), json!(5e-324), json!(0.07), json!(0.123_456_789_012_3)]
+        {
+            let message = check("multipleOf", &value).expect_err("too many digits");
+            assert!(message.starts_with(&format!("multipleOf is {value}, which has more digits")), "{message}");
+            assert!(message.contains("expected a whole number up to 4294967295"), "{message}");
         }
     }
 

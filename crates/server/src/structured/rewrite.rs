@@ -9,7 +9,7 @@ mod refs;
 
 use serde_json::{Map, Value};
 
-pub use refs::resolve;
+pub use refs::{check_indices, resolve};
 
 /// The schema as the compiler takes it.
 pub fn compiled(schema: &Value) -> Value {

@@ -31,8 +31,8 @@ impl JsonSchema {
         let Value::Object(fields) = &schema else {
             return Err(ApiError::out_of_range(param, &schema, "a JSON schema, as an object"));
         };
-        if fields.contains_key(OPTIONS_KEY) {
-            return Err(ApiError::unsupported(format!("{param}.{OPTIONS_KEY}"), "no such key"));
+        if let Some(options) = fields.get(OPTIONS_KEY) {
+            return Err(ApiError::unsupported(format!("{param}.{OPTIONS_KEY}"), options, "the key left out"));
         }
         let size_bytes = schema.to_string().len();
         if size_bytes > MAX_SCHEMA_BYTES {

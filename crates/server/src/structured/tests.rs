@@ -181,14 +181,42 @@ fn a_schema_that_is_not_supported_is_refused_with_what_it_asks_for() {
         (json!({"type": "number", "multipleOf": -1}), "above 0"),
         (json!({"type": "number", "multipleOf": 0.07}), "digits"),
         (json!({"type": "number", "minimum": "a"}), "expected a number for 'minimum'"),
-        (json!({"type": "string", "pattern": "\\bfoo"}), "look-around"),
+        (
+            json!({"type": "string", "pattern": "\\bfoo"}),
+            "look-around, such as \\b, or ^ and $ other than at the ends, is not supported in a pattern: /",
+        ),
+        (json!({"type": "string", "pattern": "foo\\B"}), "is not supported in a pattern: /"),
+        (json!({"type": "string", "pattern": "a$b"}), "is not supported in a pattern: /a$b/"),
+        (json!({"type": "string", "pattern": "(?m)^a$"}), "is not supported in a pattern: /"),
+        (
+            json!({"type": "integer", "multipleOf": 7, "minimum": 8, "maximum": 13}),
+            "no number within its minimum and maximum is a multiple of its multipleOf, 7",
+        ),
+        (
+            json!({"type": "number", "minimum": 14, "maximum": 7}),
+            "nothing satisfies the schema: minimum (14) is greater than maximum (7)",
+        ),
+        (json!({"type": "number", "multipleOf": 1e-300}), "expected a whole number up to 4294967295"),
+        (
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a", "type": "object"}}}),
+            "$ref leads back to itself, with other keywords beside it",
+        ),
+        (
+            json!({"$ref": "#/anyOf/00", "anyOf": [{"type": "null"}]}),
+            "$ref is \"#/anyOf/00\", which leads into an array by \"00\"; expected the index",
+        ),
+        (json!({"items": {"$ref": "#/anyOf/+0"}, "anyOf": [{"type": "null"}]}), "by \"+0\""),
+        (json!({"items": {"$ref": "#/anyOf/1"}, "anyOf": [{"type": "null"}]}), "one of its 1 elements"),
+        (json!({"items": {"$ref": "#/anyOf/x"}, "anyOf": [{"type": "null"}]}), "by \"x\""),
         (json!({"enum": []}), "nothing satisfies"),
     ] {
         let refused = grammars.compile(&grammar(&schema));
         let Err(GrammarError::Refused(message)) = refused else { panic!("{schema} is not refused: {refused:?}") };
         assert!(message.contains(expected), "{schema}: {message:?} does not say {expected:?}");
         assert!(message.len() < 400 && !message.contains('\n'), "{message:?}");
-        for word in ["panic", "f64", "fuel", "limits.", "Regex", "lark", "coerce"] {
+        for word in
+            ["panic", "f64", "fuel", "limits.", "Regex", "regex", "lark", "coerce", "yet", "Unicode", "siblings", "[14"]
+        {
             assert!(!message.contains(word), "the compiler's own words: {message:?}");
         }
     }

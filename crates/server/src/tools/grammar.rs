@@ -1,5 +1,7 @@
 //! The grammar of an answer that calls functions, or may.
 
+use serde_json::json;
+
 use super::format::{HERMES_CLOSE, HERMES_OPEN, MISTRAL_ARGUMENTS, MISTRAL_OPEN, PYTHON_TAG};
 use super::{Dialect, Tool, ToolChoice, ToolFormat, ToolUse};
 use crate::reply::{ApiError, ApiResult};
@@ -49,11 +51,11 @@ impl Dialect {
             (ToolFormat::Generic, _) => {
                 let expected = "\"none\", \"required\" or a function: the model's chat template knows no form of calls that \
                                 answers could be told from";
-                return Err(ApiError::unsupported("tool_choice", expected));
+                return Err(ApiError::unsupported("tool_choice", &json!("auto"), expected));
             }
-            (ToolFormat::Llama, Some(_)) => {
+            (ToolFormat::Llama, Some(schema)) => {
                 let expected = "text where `tool_choice` is \"auto\": this model's calls are JSON too";
-                return Err(ApiError::unsupported("response_format", expected));
+                return Err(ApiError::unsupported("response_format", schema.value(), expected));
             }
             (ToolFormat::Llama, None) => {
                 // Text is all that does not begin like a call.

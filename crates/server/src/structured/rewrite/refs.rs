@@ -18,9 +18,42 @@ pub fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
         path => path.strip_prefix('/')?,
     };
     path.split('/').try_fold(root, |part, name| match part {
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+        Value::Array(items) => items.get(index(name)?),
         part => part.get(name),
     })
+}
+
+/// An index as JSON pointers have it: digits alone, the first of them no zero but in `0` itself.
+fn index(name: &str) -> Option<usize> {
+    let is_canonical = name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+    name.parse().ok().filter(|_| is_canonical)
+}
+
+/// Checks that references into arrays lead there by an index. The compiler takes what is none, such as `00`.
+///
+/// # Errors
+/// One does not, in words.
+pub fn check_indices(root: &Value, reference: &str) -> Result<(), String> {
+    let names = reference.strip_prefix("#/").into_iter().flat_map(|path| path.split('/'));
+    let mut part = root;
+    for name in names {
+        let next = match part {
+            Value::Array(items) => {
+                let wrong = || {
+                    format!(
+                        "$ref is {reference:?}, which leads into an array by {name:?}; expected the index of one of its {} \
+                         elements, from 0 and without leading zeros",
+                        items.len()
+                    )
+                };
+                index(name).and_then(|index| items.get(index)).ok_or_else(wrong).map(Some)?
+            }
+            part => part.get(name),
+        };
+        let Some(next) = next else { return Ok(()) };
+        part = next;
+    }
+    Ok(())
 }
 
 /// Writes all references of a schema in the compiler's words. A part behind a name with a slash is moved to `$defs` for it.
@@ -83,7 +116,7 @@ fn move_out(root: &mut Value, names: &[String], number: usize) -> Option<String>
     }
     let reference = format!("#/$defs/{name}");
     let place = names.iter().try_fold(&mut *root, |part, name| match part {
-        Value::Array(items) => items.get_mut(name.parse::<usize>().ok()?),
+        Value::Array(items) => items.get_mut(index(name)?),
         part => part.get_mut(name),
     })?;
     let part = std::mem::replace(place, json!({KEYWORD: reference}));
