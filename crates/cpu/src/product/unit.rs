@@ -72,3 +72,15 @@ pub(crate) trait Unit: FromZeros + Clone {
 fn steps<const LOOP: bool>(n: usize) -> usize {
     if LOOP { black_box(n).min(n) } else { n }
 }
+
+/// A field of the `G` units of a register.
+macro_rules! of_groups {
+    ($units:expr, $($field:tt)+) => {{
+        let mut fields = [&$units[0].$($field)+; G];
+        for g in 1..G {
+            fields[g] = &$units[g].$($field)+;
+        }
+        fields
+    }};
+}
+use of_groups;

@@ -3,7 +3,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::NarrowUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
 use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
@@ -50,20 +50,20 @@ impl Multiply for Factors {
                 for t in 0..T {
                     let quad = s.splat_quad(&x[t].q[j]);
                     for r in 0..R {
-                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(w[t][r].map(|w| &w.codes[j])), quad);
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(of_groups!(w[t][r], codes[j])), quad);
                     }
                 }
             }
             for t in 0..T {
                 for r in 0..R {
-                    isum[r][t] = s.add_scaled(isum[r][t], sums[r][t], s.load_i16(w[t][r].map(|w| &w.factor[half])));
+                    isum[r][t] = s.add_scaled(isum[r][t], sums[r][t], s.load_i16(of_groups!(w[t][r], factor[half])));
                 }
             }
         }
         for t in 0..T {
             let scale = s.splat(x[t].scale);
             for r in 0..R {
-                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(w[t][r].map(|w| &w.scale)), scale), acc[r][t]);
+                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(of_groups!(w[t][r], scale)), scale), acc[r][t]);
             }
         }
     }

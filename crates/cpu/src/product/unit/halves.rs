@@ -3,7 +3,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::NarrowUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
 use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
@@ -47,7 +47,7 @@ impl Multiply for Halves {
                 for t in 0..T {
                     let quad = s.splat_quad(&x[t].q[j]);
                     for r in 0..R {
-                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(w[t][r].map(|w| &w.codes[j])), quad);
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(of_groups!(w[t][r], codes[j])), quad);
                     }
                 }
             }
@@ -55,7 +55,7 @@ impl Multiply for Halves {
                 let scale = s.splat(x[t].scale);
                 for r in 0..R {
                     let isum = s.row_sums(sums[r][t]);
-                    let scale = s.mul(s.load(w[t][r].map(|w| &w.scale[half])), scale);
+                    let scale = s.mul(s.load(of_groups!(w[t][r], scale[half])), scale);
                     acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 }
             }

@@ -3,7 +3,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::NarrowUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
 use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
@@ -58,7 +58,7 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
                 for t in 0..T {
                     let quad = s.splat_quad(&x[t].q[j]);
                     for r in 0..R {
-                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(w[t][r].map(|w| &w.0.codes[j])), quad);
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(of_groups!(w[t][r], 0.codes[j])), quad);
                     }
                 }
             }
@@ -75,10 +75,10 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
             let sum = s.splat(x[t].sum);
             for r in 0..R {
                 let isum = if OFFSET == 0 || is_taken_first { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
-                let scale = s.mul(s.load(w[t][r].map(|w| &w.0.scale)), scale);
+                let scale = s.mul(s.load(of_groups!(w[t][r], 0.scale)), scale);
                 acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 if MIN && FIRST {
-                    acc[r][t] = s.fma(s.load(w[t][r].map(|w| &w.0.min)), sum, acc[r][t]);
+                    acc[r][t] = s.fma(s.load(of_groups!(w[t][r], 0.min)), sum, acc[r][t]);
                 }
             }
         }

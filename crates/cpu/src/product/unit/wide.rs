@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::WideUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
 use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
@@ -84,14 +84,14 @@ impl Multiply for Pairs {
             for t in 0..T {
                 let pair = s.splat_pair(&x[t].q[j]);
                 for r in 0..R {
-                    isum[r][t] = s.dot(isum[r][t], s.load_i16(w[t][r].map(|w| &w.codes[j])), pair);
+                    isum[r][t] = s.dot(isum[r][t], s.load_i16(of_groups!(w[t][r], codes[j])), pair);
                 }
             }
         }
         for t in 0..T {
             let scale = s.splat(x[t].scale);
             for r in 0..R {
-                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(w[t][r].map(|w| &w.scale)), scale), acc[r][t]);
+                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(of_groups!(w[t][r], scale)), scale), acc[r][t]);
             }
         }
     }
