@@ -3,6 +3,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 pub(crate) mod ints;
+pub(crate) mod lanes;
 pub(crate) mod quads;
 mod scalar;
 pub(crate) mod simd;

@@ -4,6 +4,7 @@
 //! row, and no fold follows.
 
 use crate::arch::ints::Ints;
+use crate::arch::lanes::PairKernel;
 
 /// A tier's quads of bytes.
 pub(crate) trait Quads: Ints {
@@ -16,6 +17,12 @@ pub(crate) trait Quads: Ints {
     /// adds two products. They wrap, and it is for the kernel to take them out where they are within the range, whatever they
     /// were on the way there.
     const WIDE_SUMS: bool;
+
+    /// Runs a kernel of two groups on registers that hold both, where the tier has such.
+    #[inline(always)]
+    fn run_pair<K: PairKernel>(self, kernel: K) {
+        kernel.apart(self);
+    }
 
     /// Quads as they are stored.
     fn load_quads(self, quads: &[u8; 32]) -> Self::B;

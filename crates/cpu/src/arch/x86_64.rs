@@ -2,3 +2,4 @@
 
 mod avx2;
 mod vnni;
+mod zmm;

@@ -4,7 +4,7 @@ use muser_quant::activations::n_second;
 use muser_quant::{UNIT_LEN, WeightType, integer_form};
 
 use super::quantize::{QuantizeNarrow, QuantizeWide};
-use crate::arch::quads::Quads;
+use crate::arch::lanes::Lanes;
 use crate::caps::Tier;
 use crate::grow::grow;
 use crate::pool::Disjoint;
@@ -28,7 +28,7 @@ impl NarrowUnit {
 
     /// The products of `code` with the first or with the last four quads.
     #[inline(always)]
-    pub(super) fn half_times<S: Quads>(&self, s: S, half: usize, code: i16) -> S::S {
+    pub(super) fn half_times<const G: usize, L: Lanes<G>>(&self, s: L, half: usize, code: i16) -> L::S {
         if half == 0 {
             s.add_code(s.add_code(s.no_products(), &self.pairs, code), &self.last_pairs, -code)
         } else {

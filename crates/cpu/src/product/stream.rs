@@ -9,7 +9,7 @@ use zerocopy::FromZeros;
 use super::activations::{ActivationUnit, Activations};
 use super::band::Band;
 use super::format::Format;
-use super::unit::{Multiply, Sums};
+use super::unit::Unit;
 use crate::arch::ints::Kernel;
 use crate::arch::quads::Quads;
 
@@ -17,7 +17,7 @@ use crate::arch::quads::Quads;
 const ROWS: usize = 8;
 
 /// The activations that a format's products take.
-type X<F> = <<F as Format>::Unit as Multiply>::X;
+type X<F> = <<F as Format>::Unit as Unit>::X;
 
 /// Multiplies weight rows with one activation row.
 pub(crate) struct Stream<'a, 'b, F: Format> {
@@ -52,7 +52,7 @@ impl<F: Format> Stream<'_, '_, F> {
         }
         let mut x = X::<F>::row(self.x, self.token).iter();
         let (mut places, mut digits) = X::<F>::second(self.x, self.token);
-        let mut acc: Sums<S, 1, 1> = [[s.splat(0.0)]];
+        let mut acc = s.splat(0.0);
         let mut acc2 = acc;
         let mut place = 0;
         for b in 0..n_block {
@@ -65,11 +65,11 @@ impl<F: Format> Stream<'_, '_, F> {
             for c in 0..F::CHUNKS {
                 F::unpack(s, blocks, &head, c, units.as_mut());
                 for (unit, x) in units.as_ref().iter().zip(&mut x) {
-                    F::Unit::add::<S, true, false, 1, 1>(s, &[[unit]], &[x], &mut acc);
+                    F::Unit::add_row::<S, true>(s, unit, x, &mut acc);
                     if let (Some((&next, later)), Some((digit, rest))) = (places.split_first(), digits.split_first())
                         && next == place
                     {
-                        F::Unit::add::<S, false, false, 1, 1>(s, &[[unit]], &[digit], &mut acc2);
+                        F::Unit::add_row::<S, false>(s, unit, digit, &mut acc2);
                         (places, digits) = (later, rest);
                     }
                     place += 1;
@@ -77,7 +77,7 @@ impl<F: Format> Stream<'_, '_, F> {
             }
         }
         let mut y = [0.0; ROWS];
-        s.store(s.add(acc[0][0], acc2[0][0]), &mut y);
+        s.store(s.add(acc, acc2), &mut y);
         let out = &mut self.out.token(self.token)[row..n_row.min(row + ROWS)];
         // Eight rows need no call to be copied.
         match <&mut [f32; ROWS]>::try_from(&mut *out) {

@@ -13,6 +13,7 @@ use super::band::Band;
 use super::format::Format;
 use super::unit::{Multiply, Sums, Unit};
 use crate::arch::ints::Kernel;
+use crate::arch::lanes::{Lanes, PairKernel};
 use crate::arch::quads::Quads;
 
 /// Weight rows whose sums are the lanes of a register.
@@ -79,9 +80,9 @@ impl<F: Format> Kernel for Unpack<'_, F> {
     }
 }
 
-/// Multiplies the rows of a tile, `R` times eight, with activation rows.
-pub(crate) struct Tile<'a, 'b, U: Multiply, const R: usize> {
-    pub units: &'a [U], // (R, n_unit)
+/// Multiplies the rows of a tile, `N` groups of eight, with activation rows.
+pub(crate) struct Tile<'a, 'b, U: Multiply, const N: usize> {
+    pub units: &'a [U], // (N, n_unit)
     /// The row of `out` that the tile's first one is; rows past the end of `out` are dropped.
     pub row: usize,
     pub x: &'a Activations,
@@ -89,74 +90,115 @@ pub(crate) struct Tile<'a, 'b, U: Multiply, const R: usize> {
     pub out: &'a mut Band<'b>,
 }
 
-impl<U: Multiply, const R: usize> Kernel for Tile<'_, '_, U, R> {
+impl<U: Multiply> Kernel for Tile<'_, '_, U, 1> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Quads>(mut self, s: S) {
-        let Range { start: mut token, end } = self.tokens;
-        while token < end {
-            token += match (end - token).min(U::TOKENS) {
-                1 => self.tokens::<S, 1>(s, token),
-                2 => self.tokens::<S, 2>(s, token),
-                3 => self.tokens::<S, 3>(s, token),
-                _ => self.tokens::<S, 4>(s, token),
-            };
-        }
+    fn run<S: Quads>(self, s: S) {
+        self.multiply::<S, 1, 1>(s);
     }
 }
 
-impl<U: Multiply, const R: usize> Tile<'_, '_, U, R> {
+impl<U: Multiply> Kernel for Tile<'_, '_, U, GROUPS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Quads>(self, s: S) {
+        s.run_pair(self);
+    }
+}
+
+impl<U: Multiply> PairKernel for Tile<'_, '_, U, GROUPS> {
+    #[inline(always)]
+    fn apart<S: Quads>(self, s: S) {
+        self.multiply::<S, 1, GROUPS>(s);
+    }
+
+    #[inline(always)]
+    fn together<L: Lanes<GROUPS>>(self, lanes: L) {
+        self.multiply::<L, GROUPS, 1>(lanes);
+    }
+}
+
+impl<U: Multiply, const N: usize> Tile<'_, '_, U, N> {
+    /// The products, with the tile in `R` registers of `G` groups.
+    #[inline(always)]
+    fn multiply<L: Lanes<G>, const G: usize, const R: usize>(mut self, s: L) {
+        let Range { start: mut token, end } = self.tokens;
+        while token < end {
+            if L::HOLDS_EIGHT && end - token >= 8 {
+                token += self.tokens::<L, G, R, 8>(s, token);
+                continue;
+            }
+            token += match (end - token).min(if L::HOLDS_EIGHT { 4 } else { U::TOKENS }) {
+                1 => self.tokens::<L, G, R, 1>(s, token),
+                2 => self.tokens::<L, G, R, 2>(s, token),
+                3 => self.tokens::<L, G, R, 3>(s, token),
+                _ => self.tokens::<L, G, R, 4>(s, token),
+            };
+        }
+    }
+
     /// Multiplies `T` activation rows from `token` on, and returns how many they are.
     #[inline(always)]
-    fn tokens<S: Quads, const T: usize>(&mut self, s: S, token: usize) -> usize {
+    fn tokens<L: Lanes<G>, const G: usize, const R: usize, const T: usize>(&mut self, s: L, token: usize) -> usize {
         let n_unit = self.x.n_unit();
-        let mut tile = [&self.units[..n_unit]; R];
-        for r in 1..R {
-            tile[r] = &self.units[r * n_unit..][..n_unit];
+        let mut tile = [[&self.units[..n_unit]; G]; R];
+        for r in 0..R {
+            for g in 0..G {
+                tile[r][g] = &self.units[(r * G + g) * n_unit..][..n_unit];
+            }
         }
         let mut x = [&U::X::row(self.x, token)[..n_unit]; T];
         for t in 1..T {
             x[t] = &U::X::row(self.x, token + t)[..n_unit];
         }
-        let mut acc: Sums<S, R, T> = [[s.splat(0.0); T]; R];
+        let mut acc: Sums<L, G, R, T> = [[s.splat(0.0); T]; R];
         for u in 0..n_unit {
-            let mut w = [&tile[0][u]; R];
-            for r in 1..R {
-                w[r] = &tile[r][u];
-            }
             let mut of_unit = [&x[0][u]; T];
             for t in 1..T {
                 of_unit[t] = &x[t][u];
             }
-            U::add::<S, true, true, R, T>(s, &[w; T], &of_unit, &mut acc);
+            let w = [units_at(&tile, u); T];
+            if L::IS_FUSED {
+                U::add::<L, true, false, G, R, T>(s, &w, &of_unit, &mut acc);
+            } else {
+                U::add::<L, true, true, G, R, T>(s, &w, &of_unit, &mut acc);
+            }
         }
         // Each activation row has its digits elsewhere, so rows would share nothing.
         let mut acc2 = [[[s.splat(0.0); 1]; R]; T];
         for t in 0..T {
             let (places, digits) = U::X::second(self.x, token + t);
-            for (&place, digit) in places.iter().zip(digits) {
-                let place = place as usize;
-                let mut w = [&tile[0][place]; R];
-                for r in 1..R {
-                    w[r] = &tile[r][place];
-                }
-                U::add::<S, false, false, R, 1>(s, &[w], &[digit], &mut acc2[t]);
+            for (&u, digit) in places.iter().zip(digits) {
+                U::add::<L, false, false, G, R, 1>(s, &[units_at(&tile, u as usize)], &[digit], &mut acc2[t]);
             }
         }
-        let end = self.out.n_row().min(self.row + R * LANES);
+        let end = self.out.n_row().min(self.row + R * G * LANES);
         for t in 0..T {
-            let mut y = [[0.0; LANES]; R];
+            let mut y = [[[0.0; LANES]; G]; R];
             for r in 0..R {
                 s.store(s.add(acc[r][t], acc2[t][r][0]), &mut y[r]);
             }
             let out = &mut self.out.token(token + t)[self.row..end];
             // A whole tile has a length that the compiler knows, and so needs no call.
-            match <&mut [[f32; LANES]; R]>::try_from(out.as_chunks_mut().0) {
+            match <&mut [[[f32; LANES]; G]; R]>::try_from(out.as_chunks_mut().0.as_chunks_mut().0) {
                 Ok(out) => *out = y,
-                Err(_) => out.copy_from_slice(&y.as_flattened()[..out.len()]),
+                Err(_) => out.copy_from_slice(&y.as_flattened().as_flattened()[..out.len()]),
             }
         }
         T
     }
+}
+
+/// Unit `u` of each group.
+#[inline(always)]
+fn units_at<'a, U, const G: usize, const R: usize>(tile: &[[&'a [U]; G]; R], u: usize) -> [[&'a U; G]; R] {
+    let mut units = [[&tile[0][0][u]; G]; R];
+    for r in 0..R {
+        for g in 0..G {
+            units[r][g] = &tile[r][g][u];
+        }
+    }
+    units
 }

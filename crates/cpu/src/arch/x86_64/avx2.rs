@@ -10,6 +10,7 @@ use std::arch::x86_64::{
 };
 
 use crate::arch::ints::Kernel;
+use crate::arch::lanes::PairKernel;
 use crate::caps::Avx2;
 pub(super) use ints::with_avx2;
 
@@ -22,6 +23,8 @@ pub(crate) trait Ymm: Copy {
     fn avx2(self) -> Avx2;
     /// As [`Ints::enter`](crate::arch::ints::Ints::enter).
     fn enter<K: Kernel>(self, kernel: K) -> K::Output;
+    /// As [`Quads::run_pair`](crate::arch::quads::Quads::run_pair).
+    fn run_pair<K: PairKernel>(self, kernel: K);
     /// As [`Ints::dot`](crate::arch::ints::Ints::dot).
     fn dot(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i;
     /// As [`Quads::add_code`](crate::arch::quads::Quads::add_code).
@@ -52,6 +55,11 @@ impl Ymm for Avx2 {
         }
         // SAFETY: the features are there, or there would be no token.
         unsafe { run(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn run_pair<K: PairKernel>(self, kernel: K) {
+        kernel.apart(self);
     }
 
     #[inline(always)]

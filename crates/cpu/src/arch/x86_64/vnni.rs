@@ -7,11 +7,12 @@ use std::arch::x86_64::{
 
 use super::avx2::{Ymm, with_avx2};
 use crate::arch::ints::Kernel;
+use crate::arch::lanes::PairKernel;
 use crate::caps::{Avx2, Avx512Vnni, AvxVnni};
 
 /// Implements [`Ymm`] for a token. Sums of products are eight i32, one for each row.
 macro_rules! vnni {
-    ($token:ident, $features:literal, $dpbusd:ident, $dpwssd:ident) => {
+    ($token:ident, $features:literal, $dpbusd:ident, $dpwssd:ident, $pair:ident) => {
         impl Ymm for $token {
             const WIDE_SUMS: bool = true;
 
@@ -29,6 +30,11 @@ macro_rules! vnni {
                 }
                 // SAFETY: the features are there, or there would be no token.
                 unsafe { run(self, kernel) }
+            }
+
+            #[inline(always)]
+            fn run_pair<K: PairKernel>(self, kernel: K) {
+                kernel.$pair(self);
             }
 
             #[inline(always)]
@@ -64,6 +70,12 @@ macro_rules! vnni {
     };
 }
 
-vnni!(AvxVnni, "avx2,fma,f16c,avxvnni", _mm256_dpbusd_avx_epi32, _mm256_dpwssd_avx_epi32);
+vnni!(AvxVnni, "avx2,fma,f16c,avxvnni", _mm256_dpbusd_avx_epi32, _mm256_dpwssd_avx_epi32, apart);
 // With AVX-512 there are twice as many registers, for the sums of larger tiles.
-vnni!(Avx512Vnni, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni", _mm256_dpbusd_epi32, _mm256_dpwssd_epi32);
+vnni!(
+    Avx512Vnni,
+    "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni",
+    _mm256_dpbusd_epi32,
+    _mm256_dpwssd_epi32,
+    together
+);

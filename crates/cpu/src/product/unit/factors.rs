@@ -3,7 +3,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::NarrowUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
+use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
 /// Codes of 6 bits, less 32, with an integer factor for each sixteen of a row, and a scale.
@@ -31,11 +32,11 @@ impl Multiply for Factors {
     const TOKENS: usize = 4;
 
     #[inline(always)]
-    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
-        s: S,
-        w: &[[&Self; R]; T],
+    fn add<L: Lanes<G>, const FIRST: bool, const LOOP: bool, const G: usize, const R: usize, const T: usize>(
+        s: L,
+        w: &[[[&Self; G]; R]; T],
         x: &[&NarrowUnit; T],
-        acc: &mut Sums<S, R, T>,
+        acc: &mut Sums<L, G, R, T>,
     ) {
         let mut isum = [[s.splat_int(0); T]; R];
         for half in 0..2 {
@@ -49,27 +50,35 @@ impl Multiply for Factors {
                 for t in 0..T {
                     let quad = s.splat_quad(&x[t].q[j]);
                     for r in 0..R {
-                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(&w[t][r].codes[j]), quad);
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(of_groups!(w[t][r], codes[j])), quad);
                     }
                 }
             }
             for t in 0..T {
                 for r in 0..R {
-                    isum[r][t] = s.add_scaled(isum[r][t], sums[r][t], s.load_i16(&w[t][r].factor[half]));
+                    isum[r][t] = s.add_scaled(isum[r][t], sums[r][t], s.load_i16(of_groups!(w[t][r], factor[half])));
                 }
             }
         }
         for t in 0..T {
             let scale = s.splat(x[t].scale);
             for r in 0..R {
-                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(&w[t][r].scale), scale), acc[r][t]);
+                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(of_groups!(w[t][r], scale)), scale), acc[r][t]);
             }
         }
     }
 }
 
 impl Unit for Factors {
+    type X = NarrowUnit;
     type Tile = Self;
+
+    #[inline(always)]
+    fn add_row<S: Quads, const FIRST: bool>(s: S, w: &Self, x: &NarrowUnit, acc: &mut S::F) {
+        let mut sums = [[*acc]];
+        Self::add::<S, FIRST, false, 1, 1, 1>(s, &[[[w]]], &[x], &mut sums);
+        *acc = sums[0][0];
+    }
 
     #[inline(always)]
     fn unpack_tile<S: Quads, F: Format<Unit = Self>>(

@@ -3,7 +3,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::NarrowUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
+use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
 /// Codes of up to 5 bits, less an offset, with a scale for each sixteen of a row.
@@ -29,11 +30,11 @@ impl Multiply for Halves {
     const TOKENS: usize = 3;
 
     #[inline(always)]
-    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
-        s: S,
-        w: &[[&Self; R]; T],
+    fn add<L: Lanes<G>, const FIRST: bool, const LOOP: bool, const G: usize, const R: usize, const T: usize>(
+        s: L,
+        w: &[[[&Self; G]; R]; T],
         x: &[&NarrowUnit; T],
-        acc: &mut Sums<S, R, T>,
+        acc: &mut Sums<L, G, R, T>,
     ) {
         for half in 0..2 {
             let mut start = [s.no_products(); T];
@@ -46,7 +47,7 @@ impl Multiply for Halves {
                 for t in 0..T {
                     let quad = s.splat_quad(&x[t].q[j]);
                     for r in 0..R {
-                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(&w[t][r].codes[j]), quad);
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(of_groups!(w[t][r], codes[j])), quad);
                     }
                 }
             }
@@ -54,7 +55,7 @@ impl Multiply for Halves {
                 let scale = s.splat(x[t].scale);
                 for r in 0..R {
                     let isum = s.row_sums(sums[r][t]);
-                    let scale = s.mul(s.load(&w[t][r].scale[half]), scale);
+                    let scale = s.mul(s.load(of_groups!(w[t][r], scale[half])), scale);
                     acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 }
             }
@@ -63,7 +64,15 @@ impl Multiply for Halves {
 }
 
 impl Unit for Halves {
+    type X = NarrowUnit;
     type Tile = Self;
+
+    #[inline(always)]
+    fn add_row<S: Quads, const FIRST: bool>(s: S, w: &Self, x: &NarrowUnit, acc: &mut S::F) {
+        let mut sums = [[*acc]];
+        Self::add::<S, FIRST, false, 1, 1, 1>(s, &[[[w]]], &[x], &mut sums);
+        *acc = sums[0][0];
+    }
 
     #[inline(always)]
     fn unpack_tile<S: Quads, F: Format<Unit = Self>>(

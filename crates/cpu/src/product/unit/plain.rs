@@ -3,7 +3,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::NarrowUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
+use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
 /// Quads of a unit.
@@ -35,14 +36,14 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
     const TOKENS: usize = 4;
 
     #[inline(always)]
-    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
-        s: S,
-        w: &[[&Self; R]; T],
+    fn add<L: Lanes<G>, const FIRST: bool, const LOOP: bool, const G: usize, const R: usize, const T: usize>(
+        s: L,
+        w: &[[[&Self; G]; R]; T],
         x: &[&NarrowUnit; T],
-        acc: &mut Sums<S, R, T>,
+        acc: &mut Sums<L, G, R, T>,
     ) {
-        let is_taken_first = !S::WIDE_SUMS && OFFSET != 0 && DEPTH < QUADS;
-        let depth = if S::WIDE_SUMS || is_taken_first { QUADS } else { DEPTH };
+        let is_taken_first = !L::WIDE_SUMS && OFFSET != 0 && DEPTH < QUADS;
+        let depth = if L::WIDE_SUMS || is_taken_first { QUADS } else { DEPTH };
         let mut isum = [[s.splat_int(0); T]; R];
         for part in 0..QUADS / depth {
             let mut start = [s.no_products(); T];
@@ -57,7 +58,7 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
                 for t in 0..T {
                     let quad = s.splat_quad(&x[t].q[j]);
                     for r in 0..R {
-                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(&w[t][r].0.codes[j]), quad);
+                        sums[r][t] = s.add_products(sums[r][t], s.load_quads(of_groups!(w[t][r], 0.codes[j])), quad);
                     }
                 }
             }
@@ -74,10 +75,10 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
             let sum = s.splat(x[t].sum);
             for r in 0..R {
                 let isum = if OFFSET == 0 || is_taken_first { isum[r][t] } else { s.sub_int(isum[r][t], offset) };
-                let scale = s.mul(s.load(&w[t][r].0.scale), scale);
+                let scale = s.mul(s.load(of_groups!(w[t][r], 0.scale)), scale);
                 acc[r][t] = s.fma(s.to_f32(isum), scale, acc[r][t]);
                 if MIN && FIRST {
-                    acc[r][t] = s.fma(s.load(&w[t][r].0.min), sum, acc[r][t]);
+                    acc[r][t] = s.fma(s.load(of_groups!(w[t][r], 0.min)), sum, acc[r][t]);
                 }
             }
         }
@@ -85,7 +86,15 @@ impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Multiply for Plain<
 }
 
 impl<const MIN: bool, const OFFSET: i16, const DEPTH: usize> Unit for Plain<MIN, OFFSET, DEPTH> {
+    type X = NarrowUnit;
     type Tile = Self;
+
+    #[inline(always)]
+    fn add_row<S: Quads, const FIRST: bool>(s: S, w: &Self, x: &NarrowUnit, acc: &mut S::F) {
+        let mut sums = [[*acc]];
+        Self::add::<S, FIRST, false, 1, 1, 1>(s, &[[[w]]], &[x], &mut sums);
+        *acc = sums[0][0];
+    }
 
     #[inline(always)]
     fn unpack_tile<S: Quads, F: Format<Unit = Self>>(

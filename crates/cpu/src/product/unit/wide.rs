@@ -5,7 +5,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::super::activations::WideUnit;
 use super::super::format::Format;
-use super::{Multiply, Sums, Unit, steps};
+use super::{Multiply, Sums, Unit, of_groups, steps};
+use crate::arch::lanes::Lanes;
 use crate::arch::quads::Quads;
 
 /// The rows one after the other, as they are stored: multiplied along the row, and folded as integers.
@@ -24,38 +25,22 @@ pub(crate) struct Pairs {
     scale: [f32; 8],
 }
 
-impl Multiply for Rows {
+impl Unit for Rows {
     type X = WideUnit;
-
-    const TOKENS: usize = 1;
+    type Tile = Pairs;
 
     #[inline(always)]
-    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
-        s: S,
-        w: &[[&Self; R]; T],
-        x: &[&WideUnit; T],
-        acc: &mut Sums<S, R, T>,
-    ) {
-        for t in 0..T {
-            let mut halves = [s.splat_i16(0); 2];
-            for (to, half) in halves.iter_mut().zip(x[t].q.as_flattened().as_chunks().0) {
-                *to = s.load_i16(half);
-            }
-            let scale = s.splat(x[t].scale);
-            for r in 0..R {
-                let w = w[t][r];
-                let mut sums = [s.splat_int(0); 8];
-                for (sum, codes) in sums.iter_mut().zip(&w.codes) {
-                    *sum = s.dot(s.dot(*sum, s.load_i16(&codes[0]), halves[0]), s.load_i16(&codes[1]), halves[1]);
-                }
-                acc[r][t] = s.fma(s.to_f32(s.fold_rows(sums)), s.mul(s.load(&w.scale), scale), acc[r][t]);
-            }
+    fn add_row<S: Quads, const FIRST: bool>(s: S, w: &Self, x: &WideUnit, acc: &mut S::F) {
+        let mut halves = [s.splat_i16(0); 2];
+        for (to, half) in halves.iter_mut().zip(x.q.as_flattened().as_chunks().0) {
+            *to = s.load_i16(half);
         }
+        let mut sums = [s.splat_int(0); 8];
+        for (sum, codes) in sums.iter_mut().zip(&w.codes) {
+            *sum = s.dot(s.dot(*sum, s.load_i16(&codes[0]), halves[0]), s.load_i16(&codes[1]), halves[1]);
+        }
+        *acc = s.fma(s.to_f32(s.fold_rows(sums)), s.mul(s.load(&w.scale), s.splat(x.scale)), *acc);
     }
-}
-
-impl Unit for Rows {
-    type Tile = Pairs;
 
     #[inline(always)]
     fn unpack_tile<S: Quads, F: Format<Unit = Self>>(
@@ -88,25 +73,25 @@ impl Multiply for Pairs {
     const TOKENS: usize = 3;
 
     #[inline(always)]
-    fn add<S: Quads, const FIRST: bool, const LOOP: bool, const R: usize, const T: usize>(
-        s: S,
-        w: &[[&Self; R]; T],
+    fn add<L: Lanes<G>, const FIRST: bool, const LOOP: bool, const G: usize, const R: usize, const T: usize>(
+        s: L,
+        w: &[[[&Self; G]; R]; T],
         x: &[&WideUnit; T],
-        acc: &mut Sums<S, R, T>,
+        acc: &mut Sums<L, G, R, T>,
     ) {
         let mut isum = [[s.splat_int(0); T]; R];
         for j in 0..steps::<LOOP>(UNIT_LEN / 2) {
             for t in 0..T {
                 let pair = s.splat_pair(&x[t].q[j]);
                 for r in 0..R {
-                    isum[r][t] = s.dot(isum[r][t], s.load_i16(&w[t][r].codes[j]), pair);
+                    isum[r][t] = s.dot(isum[r][t], s.load_i16(of_groups!(w[t][r], codes[j])), pair);
                 }
             }
         }
         for t in 0..T {
             let scale = s.splat(x[t].scale);
             for r in 0..R {
-                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(&w[t][r].scale), scale), acc[r][t]);
+                acc[r][t] = s.fma(s.to_f32(isum[r][t]), s.mul(s.load(of_groups!(w[t][r], scale)), scale), acc[r][t]);
             }
         }
     }

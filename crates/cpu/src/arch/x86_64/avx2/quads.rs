@@ -6,6 +6,7 @@ use std::arch::x86_64::*;
 use super::Ymm;
 use super::ints::{transpose4, with_avx2};
 use crate::arch::ints::Ints;
+use crate::arch::lanes::PairKernel;
 use crate::arch::quads::Quads;
 
 /// The low halves of four words, then the high ones.
@@ -16,6 +17,11 @@ impl<Y: Ymm> Quads for Y {
     type S = __m256i;
 
     const WIDE_SUMS: bool = Y::WIDE_SUMS;
+
+    #[inline(always)]
+    fn run_pair<K: PairKernel>(self, kernel: K) {
+        Ymm::run_pair(self, kernel);
+    }
 
     #[inline(always)]
     fn load_quads(self, quads: &[u8; 32]) -> __m256i {
