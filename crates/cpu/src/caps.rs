@@ -77,6 +77,24 @@ impl Neon {
     }
 }
 
+/// Proof that the CPU has the dot products of bytes beside NEON.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NeonDot(Neon);
+
+#[cfg(target_arch = "aarch64")]
+impl NeonDot {
+    /// The token, where the CPU and the operating system support the features.
+    pub fn detect() -> Option<Self> {
+        Neon::detect().filter(|_| std::arch::is_aarch64_feature_detected!("dotprod")).map(Self)
+    }
+
+    /// What it proves beside.
+    pub fn neon(self) -> Neon {
+        self.0
+    }
+}
+
 /// One of the kernel tiers this CPU can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tier {
@@ -94,6 +112,9 @@ pub enum Tier {
     /// AArch64 with NEON.
     #[cfg(target_arch = "aarch64")]
     Neon(Neon),
+    /// AArch64 with NEON and its dot products.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot(NeonDot),
 }
 
 impl Tier {
@@ -112,7 +133,10 @@ impl Tier {
             tiers.extend(Avx512Vnni::detect().map(Self::Avx512Vnni));
         }
         #[cfg(target_arch = "aarch64")]
-        tiers.extend(Neon::detect().map(Self::Neon));
+        {
+            tiers.extend(Neon::detect().map(Self::Neon));
+            tiers.extend(NeonDot::detect().map(Self::NeonDot));
+        }
         tiers
     }
 
@@ -133,6 +157,8 @@ impl Tier {
             Self::Avx512Vnni(_) => "avx512-vnni",
             #[cfg(target_arch = "aarch64")]
             Self::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot(_) => "neon-dot",
         }
     }
 }

@@ -34,6 +34,8 @@ macro_rules! kernel {
                     // SAFETY: the token proves the features.
                     unsafe { neon(token, $($arg),*) }
                 }
+                #[cfg(target_arch = "aarch64")]
+                Tier::NeonDot(token) => $name(Tier::Neon(token.neon()), $($arg),*),
             }
         }
     };

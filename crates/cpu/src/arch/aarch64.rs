@@ -1,3 +1,4 @@
 //! Tiers of AArch64.
 
+mod dot;
 mod neon;

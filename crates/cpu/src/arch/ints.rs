@@ -111,6 +111,8 @@ impl Tier {
             Self::Avx512Vnni(token) => token.enter(kernel),
             #[cfg(target_arch = "aarch64")]
             Self::Neon(token) => token.enter(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot(token) => token.enter(kernel),
         }
     }
 }

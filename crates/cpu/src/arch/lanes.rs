@@ -61,6 +61,10 @@ pub(crate) trait PairKernel {
     /// The work on registers that hold a group each; implementations are `#[inline(always)]`.
     fn apart<S: Quads>(self, s: S);
     /// The work on registers that hold both groups; implementations are `#[inline(always)]`.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "no register of other architectures holds two groups")
+    )]
     fn together<L: Lanes<2>>(self, lanes: L);
 }
 

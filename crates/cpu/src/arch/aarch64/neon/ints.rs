@@ -4,13 +4,13 @@
 
 use std::arch::aarch64::*;
 
+use super::VectorPair;
 use crate::arch::ints::{Ints, Kernel};
-use crate::caps::Neon;
 
 /// Calls intrinsics whose only requirement is their instructions.
 macro_rules! with_neon {
     ($token:ident, $value:expr) => {{
-        let _: Neon = $token;
+        let _: $crate::caps::Neon = $token.neon();
         // SAFETY: the intrinsics need NEON, and a token exists only where the CPU has it; those that read or write
         // memory are given references to arrays of the size they access, and need no more than an element's alignment.
         unsafe { $value }
@@ -22,20 +22,14 @@ macro_rules! halves {
     ($op:ident($($x:expr),+)) => { int16x8x2_t($op($($x.0),+), $op($($x.1),+)) };
 }
 
-pub(super) use with_neon;
+pub(in crate::arch::aarch64) use with_neon;
 
-impl Ints for Neon {
+impl<V: VectorPair> Ints for V {
     type H = int16x8x2_t;
 
     #[inline(always)]
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "neon")]
-        #[inline(never)]
-        fn run<K: Kernel>(token: Neon, kernel: K) -> K::Output {
-            kernel.run(token)
-        }
-        // SAFETY: the feature is there, or there would be no token.
-        unsafe { run(self, kernel) }
+        VectorPair::enter(self, kernel)
     }
 
     #[inline(always)]

@@ -3,12 +3,12 @@
 
 use std::arch::aarch64::*;
 
+use super::VectorPair;
 use super::ints::with_neon;
 use crate::arch::quads::Quads;
 use crate::arch::simd::Simd;
-use crate::caps::Neon;
 
-impl Quads for Neon {
+impl<V: VectorPair> Quads for V {
     type B = [uint8x16_t; 2];
     type S = [int32x4_t; 2];
 
@@ -145,7 +145,8 @@ impl Quads for Neon {
 
     #[inline(always)]
     fn add_products(self, sums: [int32x4_t; 2], codes: [uint8x16_t; 2], x: [uint8x16_t; 2]) -> [int32x4_t; 2] {
-        with_neon!(self, [add_products(sums[0], codes[0], x[0]), add_products(sums[1], codes[1], x[1])])
+        let [low, high] = sums;
+        [VectorPair::add_products(self, low, codes[0], x[0]), VectorPair::add_products(self, high, codes[1], x[1])]
     }
 
     #[inline(always)]
@@ -178,17 +179,5 @@ unsafe fn transpose4([a, b, c, d]: [&[u8; 16]; 4]) -> [uint8x16_t; 4] {
             vreinterpretq_u8_u64(vzip1q_u64(ab2, cd2)),
             vreinterpretq_u8_u64(vzip2q_u64(ab2, cd2)),
         ]
-    }
-}
-
-/// Adds four products to each lane. Codes are below 128, so that they are the same as signed bytes; two products of such
-/// and of activations of at most 127 fit in 16 bits, but four might not.
-#[inline(always)]
-unsafe fn add_products(sum: int32x4_t, codes: uint8x16_t, x: uint8x16_t) -> int32x4_t {
-    // SAFETY: the caller promises NEON.
-    unsafe {
-        let (codes, x) = (vreinterpretq_s8_u8(codes), vreinterpretq_s8_u8(x));
-        let (low, high) = (vmull_s8(vget_low_s8(codes), vget_low_s8(x)), vmull_high_s8(codes, x));
-        vpadalq_s16(sum, vpaddq_s16(low, high))
     }
 }

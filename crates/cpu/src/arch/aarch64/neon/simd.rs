@@ -6,13 +6,13 @@ use std::arch::aarch64::{
     vreinterpretq_f32_s32, vreinterpretq_s32_f32, vshlq_n_s32, vshrq_n_s32, vst1q_f32, vsubq_f32, vsubq_s32,
 };
 
+use super::VectorPair;
 use crate::arch::simd::Simd;
-use crate::caps::Neon;
 
 type F = [float32x4_t; 2];
 type I = [int32x4_t; 2];
 
-impl Simd for Neon {
+impl<V: VectorPair> Simd for V {
     type F = F;
     type I = I;
 
