@@ -22,6 +22,8 @@ pub struct Exchange {
     is_heard: AtomicBool,
     /// Whether more of it is waited for than has come.
     is_starved: AtomicBool,
+    /// Whether it looked so at the end of what the client says, and what has come may still be on its way to who waits for it.
+    is_doubted: AtomicBool,
     /// Whether nothing of the reply is there, and its client knows replies that only say that there will be another.
     may_be_told_to_wait: AtomicBool,
     /// Whether a part of a reply may not be written yet.
@@ -71,7 +73,7 @@ impl Exchange {
     pub fn begin(self: &Arc<Self>, request: Request<hyper::body::Incoming>) -> (Turn, Request<Body>) {
         self.is_busy.store(true, Ordering::Relaxed);
         self.is_heard.store(request.body().is_end_stream(), Ordering::Relaxed);
-        self.is_starved.store(false, Ordering::Relaxed);
+        self.has_come();
         self.may_be_told_to_wait.store(request.version() >= Version::HTTP_11, Ordering::Relaxed);
         let head = mem::take(&mut *self.head.lock().unwrap_or_else(PoisonError::into_inner));
         let is_coded = request.headers().contains_key(header::TRANSFER_ENCODING);
@@ -87,8 +89,16 @@ impl Exchange {
     /// What it means that the client will say no more. `reader` is woken when it may mean something else.
     pub fn at_end(&self, reader: &Waker) -> End {
         let [is_busy, is_heard, is_starved] = [&self.is_busy, &self.is_heard, &self.is_starved].map(load);
-        if !is_busy || is_starved && !is_heard {
+        if !is_busy {
             return End::Over;
+        }
+        if is_starved && !is_heard {
+            if self.is_doubted.swap(true, Ordering::Relaxed) {
+                return End::Over;
+            }
+            // The last of the body may have been read just now, and then whoever waits for it is told before this is asked again.
+            reader.wake_by_ref();
+            return End::Unknown;
         }
         *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.clone());
         if is_heard { End::Silence } else { End::Unknown }
@@ -96,10 +106,15 @@ impl Exchange {
 
     /// More of a request has come.
     pub fn fed(&self, bytes: &[u8]) {
-        self.is_starved.store(false, Ordering::Relaxed);
+        self.has_come();
         if !load(&self.is_busy) || load(&self.is_heard) {
             self.head.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
         }
+    }
+
+    fn has_come(&self) {
+        self.is_starved.store(false, Ordering::Relaxed);
+        self.is_doubted.store(false, Ordering::Relaxed);
     }
 
     fn wake_reader(&self) {
@@ -170,6 +185,8 @@ impl HttpBody for Heard {
             let flag = if is_heard { &self.exchange.is_heard } else { &self.exchange.is_starved };
             flag.store(true, Ordering::Relaxed);
             self.exchange.wake_reader();
+        } else {
+            self.exchange.has_come();
         }
         frame
     }

@@ -40,6 +40,42 @@ fn a_client_that_will_say_no_more_gets_its_answer() {
 }
 
 #[test]
+fn a_client_may_say_no_more_together_with_the_end_of_its_request() {
+    let server = muse(&["--ctx", "64", "--slots", "1"]);
+    let expected = server.complete(json!({"prompt": "a", "max_tokens": 2}))["text"].take();
+    let body = json!({"prompt": "a", "max_tokens": 2, "temperature": 0}).to_string();
+    let post = |more: &str| format!("POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
+    let chunk = |part: &str| format!("{:x}\r\n{part}\r\n", part.len());
+    let (first, rest) = body.split_at(body.len() / 2);
+    let coded = post("Transfer-Encoding: chunked\r\n");
+    let get = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let requests = [
+        coded.clone() + &chunk(&body) + &chunk(""),
+        coded.clone() + &chunk(first) + &chunk(rest) + &chunk(""),
+        get.to_owned() + &coded + &chunk(&body) + &chunk(""),
+        post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", body.len())) + &body,
+    ];
+    for request in requests {
+        // What is late by chance is late again.
+        for _ in 0..8 {
+            let mut half = Conversation::open(&server);
+            half.write(request.as_bytes());
+            half.say_no_more();
+            let said = String::from_utf8(half.rest()).expect("text");
+            let reply = said.rsplit("\r\n\r\n").next().unwrap_or_default();
+            let reply: Value = serde_json::from_str(reply).unwrap_or_else(|_| panic!("{request}: {said:?}"));
+            assert_eq!(reply["choices"][0]["text"], expected, "{request}: {said}");
+        }
+    }
+    // Of a body that is not whole there is nothing to wait for.
+    let mut half = Conversation::open(&server);
+    half.write((coded + &chunk(first)).as_bytes());
+    half.say_no_more();
+    half.rest();
+    server.wait_until("its own connection is the only one", |server| server.metric("muser_http_connections") == 1);
+}
+
+#[test]
 fn a_client_that_will_say_no_more_and_vanishes_is_noticed() {
     let server = lasting(&["--slots", "1"]);
     for (stream, n_cancelled) in [(false, 1), (true, 2)] {
