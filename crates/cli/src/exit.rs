@@ -123,6 +123,7 @@ fn code_of_engine(error: &muser_engine::Error) -> Option<u8> {
         | Error::NothingRendered
         | Error::Template(_) => Some(BAD_MODEL),
         Error::Interrupted => Some(interrupt::exit_code()),
+        Error::Step(error) => code_of_engine(error),
         Error::Memory(error) | Error::Model(muser_model::Error::Memory(error)) => code_of_memory(error),
         _ => None,
     }
@@ -136,6 +137,7 @@ fn code_of_server(error: &muser_server::Error) -> Option<u8> {
         | Error::KeyFileMode { .. }
         | Error::BadKey { .. }
         | Error::NoKey { .. } => Some(USAGE),
+        Error::Engine(error) => code_of_engine(error),
         _ => None,
     }
 }

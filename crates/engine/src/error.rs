@@ -140,6 +140,9 @@ pub enum Error {
     /// The engine thread is no more.
     #[error("the engine thread panicked; the service has to be started again")]
     EnginePanicked,
+    /// A file of the model changed under a service, which has ended.
+    #[error("the model's file changed while it was in use; the service has to be started again")]
+    ModelChanged,
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,

@@ -40,7 +40,7 @@ mod status;
 mod stop;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,18 @@ struct Shared {
     stats: Stats,
     limits: Limits,
     board: Mutex<Status>,
+    /// What a step said of a file of the model that changed, which ended the engine thread.
+    changed: OnceLock<Arc<Error>>,
+}
+
+impl From<End> for Error {
+    fn from(end: End) -> Self {
+        match end {
+            End::Shutdown => Self::ServiceEnded,
+            End::Panic => Self::EnginePanicked,
+            End::Changed => Self::ModelChanged,
+        }
+    }
 }
 
 impl Service {
@@ -132,6 +144,7 @@ impl Service {
                 is_shutting_down: false,
                 is_ended: false,
             }),
+            changed: OnceLock::new(),
         });
         let scheduler = Scheduler::new(engine, tokenizer, slots, prefix_cache_bytes, Arc::clone(&shared));
         scheduler.publish();
@@ -170,8 +183,20 @@ impl Service {
         match self.handle.shared.inbox.ping(timeout) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::NoAnswer { timeout }),
-            Err(End::Shutdown) => Err(Error::ServiceEnded),
-            Err(End::Panic) => Err(Error::EnginePanicked),
+            Err(end) => Err(end.into()),
+        }
+    }
+
+    /// Waits until the engine thread has ended.
+    ///
+    /// # Errors
+    /// When it was no shutdown that ended it: [`Error::EnginePanicked`], or the change of a file of the model, with its name and
+    /// what it was.
+    pub fn wait(&self) -> Result<(), Error> {
+        let Shared { inbox, changed, .. } = &*self.handle.shared;
+        match inbox.why_ended() {
+            End::Shutdown => Ok(()),
+            end => Err(changed.get().map_or_else(|| end.into(), |error| Error::Step(Arc::clone(error)))),
         }
     }
 
@@ -212,5 +237,5 @@ impl Service {
 /// The engine thread.
 fn run(mut scheduler: Scheduler) {
     let ran = catch_unwind(AssertUnwindSafe(|| scheduler.run()));
-    scheduler.finish(if ran.is_ok() { End::Shutdown } else { End::Panic });
+    scheduler.finish(ran.unwrap_or(End::Panic));
 }

@@ -62,17 +62,21 @@ pub fn split(
         return Err(Error::Exists { path: taken.clone() });
     }
 
+    let check_unchanged = || files.files().iter().try_for_each(ModelFile::check_unchanged);
     let mut copy = Copy::new(&files, &set, on_progress)?;
     let mut drafts = Vec::new();
     let mut parts = Vec::new();
     for (path, outline) in paths.into_iter().zip(&outlines) {
-        let (draft, size_bytes) = write_draft(&path, outline, &mut copy)?;
+        let written = write_draft(&path, outline, &mut copy);
+        if written.is_err() {
+            // Of a file that was cut meanwhile, reading fails too.
+            check_unchanged()?;
+        }
+        let (draft, size_bytes) = written?;
         drafts.push(draft);
         parts.push(Part { path, size_bytes, n_tensors: outline.tensors().len() });
     }
-    for file in files.files() {
-        file.check_unchanged()?;
-    }
+    check_unchanged()?;
     put_in_place(drafts, &parts)?;
     Ok(parts)
 }

@@ -105,13 +105,19 @@ impl Arena {
         self.resident = Some(resident);
     }
 
-    /// Checks that no file changed since it was opened, as [`ModelFile::check_unchanged`]. Cheap enough to ask after every
-    /// answer: a file cut inside its last page, or written in place, raises no bus error and would go unnoticed.
+    /// Checks that no file of which pages are mapped changed since it was opened, as [`ModelFile::check_unchanged`]. Cheap
+    /// enough to ask after every answer: a file cut inside its last page, or written in place, raises no bus error and would go
+    /// unnoticed. What was read into memory of the process is none of the file's any more.
     ///
     /// # Errors
     ///
     /// [`Error::FileChanged`] for the first that did.
     pub fn check_unchanged(&self) -> Result<()> {
+        if self.windows.iter().any(|window| window.mapped().is_some()) { self.check_files() } else { Ok(()) }
+    }
+
+    /// The same of all files, mapped or not.
+    pub(crate) fn check_files(&self) -> Result<()> {
         self.sources.iter().try_for_each(|source| source.check_unchanged())
     }
 }

@@ -1,10 +1,13 @@
 //! Regions are checked by name and number, and cost nothing.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use crate::file_tests::file_of;
-use crate::{Arena, Device, DeviceLimits, Error, ModelFile, RegionSpec, Result, page_size};
+use crate::{
+    Arena, Device, DeviceLimits, Error, LoadOptions, LoadPolicy, ModelFile, Observer, RegionSpec, Result, page_size,
+};
 
 fn region(name: &str, file_no: usize, offset: u64, size_bytes: u64) -> RegionSpec {
     RegionSpec { name: name.into(), file_no, offset, size_bytes, unit_bytes: None }
@@ -90,6 +93,17 @@ fn m17_an_arena_notices_that_its_file_changed() {
     arena.check_unchanged().unwrap();
     File::options().write(true).open(&path).unwrap().set_len(99).unwrap();
     assert!(matches!(arena.check_unchanged(), Err(Error::FileChanged { .. })));
+}
+
+#[test]
+fn an_arena_that_was_read_has_no_part_in_what_becomes_of_its_file() {
+    let (_folder, path) = file_of(&[1; 100]);
+    let options = LoadOptions { policy: LoadPolicy::Read, n_threads: 1, resident: false, strict: false };
+    let files = vec![ModelFile::open(&path).unwrap()];
+    let observer = Observer::new(&|_| ControlFlow::Continue(()));
+    let (arena, _) = Arena::load(&Device::host(), files, [region("all", 0, 0, 100)], &options, &observer).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(99).unwrap();
+    arena.check_unchanged().unwrap();
 }
 
 #[test]

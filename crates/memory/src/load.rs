@@ -62,7 +62,7 @@ impl Arena {
         let Weights { windows, engaged, reason, direct } = bring_in(device, files, &layout, options, &crew)?;
         let inspected = crew.inspected();
         let mut arena = layout.into_arena(windows, sources);
-        arena.check_unchanged()?;
+        arena.check_files()?;
         let self_test = device.as_gpu().map(|gpu| gpu.self_test(device, &arena)).transpose()?;
         let (residency, resident) = Residency::engage(device, arena.windows(), options.resident);
         if let Residency::Refused { locked_bytes, wanted_bytes, reason } = &residency

@@ -1,10 +1,10 @@
-//! What can keep a server from starting.
+//! What can keep a server from starting, and what ends it.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a server could not be started.
+/// Why a server could not be started, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -60,4 +60,7 @@ pub enum Error {
     /// The system gives no threads or descriptors.
     #[error("could not start the server's threads: {0}")]
     Runtime(#[source] io::Error),
+    /// The engine ended by itself.
+    #[error(transparent)]
+    Engine(muser_engine::Error),
 }

@@ -79,18 +79,18 @@ impl Server {
     /// engine's last step and the last replies.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// When the system gives no threads, or the engine ends by itself: it panicked, or a file of the model changed.
     pub fn run(self, served: Served, stop: &Stop) -> Result<(), Error> {
         let mut runtime = Builder::new_multi_thread();
-        runtime.worker_threads(N_TALKING).max_blocking_threads(MAX_READING).thread_name("muser-http").enable_all();
+        runtime.worker_threads(N_TALKING).max_blocking_threads(MAX_READING + 1).thread_name("muser-http").enable_all();
         let runtime = runtime.build().map_err(Error::Runtime)?;
-        let result = runtime.block_on(self.serve(served, stop.0.subscribe()));
+        let result = runtime.block_on(self.serve(served, stop));
         // What is left are clients that read nothing.
         runtime.shutdown_background();
         result
     }
 
-    async fn serve(self, served: Served, mut stop: watch::Receiver<bool>) -> Result<(), Error> {
+    async fn serve(self, served: Served, stop: &Stop) -> Result<(), Error> {
         let Self { listener, address, options } = self;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Runtime)?;
         let service = served.service.clone();
@@ -109,13 +109,22 @@ impl Server {
             held: Held::default(),
             started: now(),
         });
+        let (watched, begin, mut stop) = (service.clone(), stop.clone(), stop.0.subscribe());
+        let ended = spawn_blocking(move || {
+            let ended = watched.wait();
+            begin.begin();
+            ended
+        });
         let acceptor = Acceptor::new(Arc::clone(&app), router(app), stop.clone());
         info!(%address, model, n_ctx = status.n_ctx, n_slot = status.slots.len(), "listening");
         let connections = acceptor.accept_until(listener, &mut stop).await;
 
         info!("shutting down");
         let deadline = Instant::now() + shutdown_timeout;
-        let engine = spawn_blocking(move || service.shutdown(deadline));
+        let engine = spawn_blocking({
+            let service = service.clone();
+            move || service.shutdown(deadline)
+        });
         let replies = connections.wait();
         tokio::pin!(replies);
         // Replies that need no engine may take as long as the others.
@@ -124,6 +133,12 @@ impl Server {
         let _ = engine.await;
         if !is_quiet && timeout(REPLY_GRACE, replies).await.is_err() {
             warn!("connections were closed before their replies were read");
+        }
+        // An engine that is stuck does not tell how it ends.
+        if service.status().is_ended
+            && let Ok(Err(error)) = ended.await
+        {
+            return Err(Error::Engine(error));
         }
         Ok(())
     }

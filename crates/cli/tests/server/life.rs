@@ -1,13 +1,16 @@
 //! Clients that vanish, an engine that is stuck, and the end of a server.
 
+use std::fs;
 use std::io::Read as _;
 use std::process::Command;
 use std::thread;
+use std::time::SystemTime;
 
-use muser_tests::model::SMOLLM2;
+use muser_tests::model::{MUSE, SMOLLM2};
 use muser_tests::model_path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::http::{Conversation, Events};
 use crate::place::{Server, endless, serve};
@@ -197,7 +200,7 @@ fn a_request_to_terminate_ends_a_load_at_once() {
     let path = folder.path().join("model.gguf");
     assert!(Command::new("mkfifo").arg(&path).status().expect("it starts").success());
     let mut child = serve(&path, &[] as &[&str]).spawn().expect("the binary starts");
-    let port = || std::fs::read_to_string(format!("/proc/{}/net/tcp", child.id())).unwrap_or_default();
+    let port = || fs::read_to_string(format!("/proc/{}/net/tcp", child.id())).unwrap_or_default();
     assert!(!port().is_empty(), "there is no such process");
     let pid = Pid::from_child(&child);
     // Handlers are installed before a file is opened; a signal before that ends it by itself.
@@ -258,4 +261,29 @@ fn the_log_says_what_is_served_and_how_far_an_answer_came_that_was_given_up() {
     let (_, told) = line("given up").split_once("n_generated=").expect("it says how many");
     let told = told.split(' ').next().and_then(|n| n.parse::<usize>().ok());
     assert!(told >= Some(3), "{told:?}");
+}
+
+#[test]
+fn a_model_that_changes_ends_the_server_if_its_pages_are_the_files() {
+    let folder = TempDir::new().expect("room for a folder");
+    let model = folder.path().join("muse.gguf");
+    for load in ["map", "read"] {
+        fs::copy(model_path(MUSE[1]), &model).expect("room for it");
+        let server = Server::start(&model, &["--ctx", "64", "--slots", "1", "--load", load]);
+        let body = json!({"prompt": "a", "max_tokens": 2, "temperature": 0});
+        let before = server.ask("/v1/completions", &body)["choices"].take();
+        let file = fs::File::options().write(true).open(&model).expect("it is ours");
+        file.set_modified(SystemTime::UNIX_EPOCH).expect("it is ours");
+        let reply = server.post("/v1/completions", &body);
+        if load == "read" {
+            assert_eq!(reply.expect(200)["choices"], before, "what was read is none of the file's any more");
+            server.stop();
+            continue;
+        }
+        let error = reply.expect(500)["error"]["message"].as_str().expect("a message").to_owned();
+        assert!(error.starts_with("the model's file changed") && !error.contains("muse.gguf"), "{error}");
+        let ended = server.end();
+        assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+        assert!(ended.stderr.contains("muse.gguf: the file changed while it was in use"), "{}", ended.stderr);
+    }
 }

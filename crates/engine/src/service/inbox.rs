@@ -19,6 +19,8 @@ pub(super) struct Queued {
 pub(super) enum End {
     Shutdown,
     Panic,
+    /// A file of the model changed.
+    Changed,
 }
 
 /// What the engine thread is to do before its next step.
@@ -116,6 +118,17 @@ impl Inbox {
         let mut state = self.lock();
         state.deadline = Some(state.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.work.notify_one();
+    }
+
+    /// Waits until the engine thread has ended, and tells why.
+    pub(super) fn why_ended(&self) -> End {
+        let mut state = self.lock();
+        loop {
+            if let Some(end) = state.end {
+                return end;
+            }
+            state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Waits until the engine thread has ended. Returns whether it has.

@@ -47,21 +47,24 @@ impl Scheduler {
         Self { engine, tokenizer, slots, prefixes, shared, n_placed: 0, raw: Vec::new(), window }
     }
 
-    /// Works until a shutdown.
-    pub(super) fn run(&mut self) {
+    /// Works until a shutdown, or until a file of the model has changed.
+    pub(super) fn run(&mut self) -> End {
         loop {
             let Orders { cancelled, deadline } = self.shared.inbox.take_orders(self.is_working());
             cancelled.into_iter().for_each(|id| self.cancel(id));
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return;
+                return End::Shutdown;
             }
             self.admit();
             if deadline.is_some() && !self.is_working() {
-                return;
+                return End::Shutdown;
             }
             self.publish();
             self.step();
             self.publish();
+            if self.shared.changed.get().is_some() {
+                return End::Changed;
+            }
         }
     }
 
@@ -72,14 +75,14 @@ impl Scheduler {
         for slot in 0..self.slots.len() {
             let ending = match end {
                 End::Shutdown => Ending::Finished(Finish::Interrupted),
-                End::Panic => Ending::Failed(Error::EnginePanicked),
+                End::Panic | End::Changed => Ending::Failed(end.into()),
             };
             let _ = catch_unwind(AssertUnwindSafe(|| self.end(slot, ending)));
         }
         for queued in queued {
             let _ = catch_unwind(AssertUnwindSafe(|| match end {
                 End::Shutdown => self.interrupt(queued, Outcome::Interrupted),
-                End::Panic => self.fail(queued.id, queued.sink, Error::EnginePanicked),
+                End::Panic | End::Changed => self.fail(queued.id, queued.sink, end.into()),
             }));
         }
         self.publish();

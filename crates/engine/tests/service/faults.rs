@@ -116,7 +116,7 @@ fn a_shutdown_does_not_wait_for_ever_for_a_thread_that_is_stuck() {
 }
 
 #[test]
-fn a_model_file_that_changes_fails_requests_and_not_the_thread() {
+fn a_model_file_that_changes_ends_the_service_which_knows_its_name() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("model.gguf");
     std::fs::copy(model_path(MUSE[1]), &path).expect("room for a copy");
@@ -130,9 +130,11 @@ fn a_model_file_that_changes_fails_requests_and_not_the_thread() {
     file.write_all_at(b"GGUF", 0).expect("it can be written");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a clock that ticks at once");
     gate.open();
-    let error = pending.reply().end.expect_err("the file changed");
+    assert!(matches!(pending.reply().end, Err(Error::ModelChanged)), "clients are told no names");
+    let error = service.wait().expect_err("it was no shutdown");
     assert!(error.to_string().contains("model.gguf"), "{error}");
-    service.ping(PATIENCE).expect("the thread goes on");
-    ask(&service, &prompt, greedy(4)).end.expect_err("the file stays changed");
+    assert!(matches!(service.ping(PATIENCE), Err(Error::ModelChanged)));
+    let refused = try_submit(&service, &prompt, Work::Generate(greedy(4)), |_| false).err();
+    assert_eq!(refused, Some(Refusal::Ended));
     end(&service);
 }

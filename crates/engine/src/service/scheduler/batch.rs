@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use muser_memory::Error as MemoryError;
 use muser_model::LogitRows;
 
 use super::Scheduler;
@@ -49,7 +50,13 @@ impl Scheduler {
         let stepped = self.forward(&pieces).and_then(|()| self.deliver(&pieces, &mut endings));
         if let Err(error) = stepped {
             let error = Arc::new(error);
-            endings.fill_with(|| Some(Ending::Failed(Error::Step(Arc::clone(&error)))));
+            if matches!(*error, Error::Memory(MemoryError::FileChanged { .. })) {
+                // Where the file lies is nobody's business but of who runs the service.
+                endings.fill_with(|| Some(Ending::Failed(Error::ModelChanged)));
+                self.shared.changed.get_or_init(|| error);
+            } else {
+                endings.fill_with(|| Some(Ending::Failed(Error::Step(Arc::clone(&error)))));
+            }
         } else {
             self.count(&pieces);
             self.keep_prompts(&pieces);
