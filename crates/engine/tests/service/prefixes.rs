@@ -149,8 +149,9 @@ fn tokens_and_what_says_where_rows_are_count_within_the_budget() {
     };
     let (one, rows_bytes) = keep(u64::MAX, &prompts[..2]);
     let beside_bytes = one.size_bytes - rows_bytes;
-    let least = model.weights.spec().layers.len() * size_of::<KvPlane>() + 32 * size_of::<u32>();
-    assert!((least as u64..16 << 10).contains(&beside_bytes), "{beside_bytes} bytes beside the rows");
+    // A plane is larger where GPUs can have it.
+    let least = (model.weights.spec().layers.len() * size_of::<KvPlane>() + 32 * size_of::<u32>()) as u64;
+    assert!((least..4 * least).contains(&beside_bytes), "{beside_bytes} bytes beside the rows");
     // Rows of four sessions alone are not four sessions, and neither leave they room for the tokens of what had to go.
     for (budget_bytes, n_entries) in [(4 * rows_bytes, 3), (4 * one.size_bytes, 4), (4 * one.size_bytes - 1, 3)] {
         let (kept, _) = keep(budget_bytes, &prompts);
